@@ -26,12 +26,14 @@ CUT_OFF = "was cut off while it used its tools"
 MOST_DROPPED = 200
 """Dropped calls, or notices, in the state. Their events are on disk long before so many are."""
 
-# No call is in code, an address (``me@coder``, ``https://x/@coder``), or behind a backslash.
+# No call is in code, a quoted line, an address (``me@coder``, ``https://x/@coder``,
+# ``x.example/@coder``), or behind a backslash. An underscore that no letter is before is emphasis.
 _NO_CALLS = re.compile(
-    r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)|`[^`\n]*`|\b[a-z][a-z0-9+.-]{1,20}://\S*",
-    re.DOTALL | re.IGNORECASE,
+    r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)|`[^`\n]*`|\b[a-z][a-z0-9+.-]{1,20}://\S*"
+    r"|(?<![\w@.+\\-])[\w-]{1,63}(?:\.[\w-]{1,63})+/\S*|^[ ]{0,3}>[^\n]*",
+    re.DOTALL | re.IGNORECASE | re.MULTILINE,
 )
-_BEFORE = r"(?<![\w@.+\\-])@"
+_BEFORE = r"(?<![^\W_])(?<![^\W_]_)(?<![@.+\\-])@"
 _NAME = re.compile(_BEFORE + r"([^\W\d_][\w.-]{0,63})(?![\w/])")
 _MOST_STRANGERS = 5
 
@@ -46,9 +48,8 @@ def mentioned(text: str, names: Sequence[str]) -> tuple[str, ...]:
         return ()
     known = {name.lower(): name for name in names}
     words = sorted([*known, EVERYBODY], key=len, reverse=True)
-    call = re.compile(
-        _BEFORE + "(" + "|".join(map(re.escape, words)) + r")(?![\w-]|\.\w)", re.IGNORECASE
-    )
+    either = "|".join(map(re.escape, words))
+    call = re.compile(rf"{_BEFORE}({either})(?![^\W_]|_+[^\W_]|-|\.\w)", re.IGNORECASE)
     found: dict[str, None] = {}
     for match in call.finditer(_NO_CALLS.sub(" ", text)):
         word = match[1].lower()
@@ -63,9 +64,9 @@ def strangers(text: str, known: Iterable[str]) -> tuple[str, ...]:
         return ()
     names = {name.lower() for name in known} | {EVERYBODY}
     words = (found[1].rstrip(".-") for found in _NAME.finditer(_NO_CALLS.sub(" ", text)))
-    return tuple(dict.fromkeys(word for word in words if word.lower() not in names))[
-        :_MOST_STRANGERS
-    ]
+    pairs = ((word, word.rstrip("_")) for word in words)
+    found = [bare for word, bare in pairs if names.isdisjoint((word.lower(), bare.lower()))]
+    return tuple(dict.fromkeys(found))[:_MOST_STRANGERS]
 
 
 def not_here(names: Sequence[str], members: Sequence[MemberInfo]) -> str:

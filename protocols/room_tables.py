@@ -81,9 +81,17 @@ _COLUMNS = ", ".join(_MADE.get(name, name) for name in RoomMessage.__struct_fiel
 LAST_MESSAGES: Final = (
     f"SELECT {_COLUMNS} FROM room_messages WHERE room = ?1 AND seq < ?2"
     " AND iif(kind = 'agent', seq > ?6, seq <= ?4 AND seq > ?5)"
-    " AND (?7 = '' OR instr(lower(text), lower(?7)) > 0) ORDER BY seq DESC LIMIT ?3"
+    " AND (?7 = '[]' OR NOT EXISTS (SELECT 1 FROM json_each(?7)"
+    " WHERE instr(lower(text), lower(value)) = 0)) ORDER BY seq DESC LIMIT ?3"
 )
-"""``?7``: words that they have; upper and lower case are the same for letters of ASCII."""
+"""``?7``: words that they have, by :func:`words_of`; case does not count for letters of ASCII."""
+
+
+def words_of(query: str) -> str:
+    """The words of a search, all of which a message has in any order, as a JSON array."""
+    return msgspec.json.encode(query.split()).decode()
+
+
 MEMORY: Final = " UNION ALL ".join(
     f"SELECT * FROM (SELECT {_COLUMNS} FROM room_messages WHERE room = ?1 AND {which}"
     f" ORDER BY seq DESC LIMIT {most})"

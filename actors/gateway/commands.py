@@ -33,7 +33,7 @@ from motet.protocols.command_texts import (
     who_text,
 )
 from motet.protocols.commands import Command, help_text, problem_with
-from motet.protocols.errors import ConfigError, InputValidation, NotFound, UnknownName
+from motet.protocols.errors import ConfigError, Forbidden, InputValidation, NotFound, UnknownName
 from motet.protocols.gateway import CommandAnswer
 from motet.protocols.host import HostApi
 from motet.protocols.host_rooms import RoomInfo
@@ -157,6 +157,8 @@ async def _stop(call: Invocation) -> Reply:
         return await api.stop(
             session=call.session, newest=True, sender=call.sender, principal=principal
         )
+    except Forbidden as error:
+        return f"Nothing was stopped: {error}"
     except NotFound:
         # It has ended meanwhile, or is another user's: there is nothing to stop.
         return StopReport()

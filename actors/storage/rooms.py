@@ -91,6 +91,7 @@ from motet.protocols.room_tables import (
     page_of,
     put_people,
     redeem,
+    words_of,
 )
 from motet.protocols.rooms import (
     LATELY,
@@ -177,7 +178,8 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
     @handles(ReadRoom, concurrent=16)
     async def read(self, request: ReadRoom) -> tuple[RoomMessage, ...]:
         before = EVERYTHING if request.before is None else request.before
-        params = (before, request.limit, request.heard, *request.hidden, storable(request.query))
+        words = words_of(storable(request.query))
+        params = (before, request.limit, request.heard, *request.hidden, words)
         found = await self._readers.read(LAST_MESSAGES, (storable(request.name), *params))
         return room_messages(found)
 

@@ -86,7 +86,7 @@ async def _said(state: Path, room: str, limit: int, query: str) -> tuple[RoomMes
     async with reading(state) as readers:
         if not await readers.read(sql.ROOM, (room,)):
             raise NotFound(f"nothing was said in a room {room!r}; `motet rooms` lists them")
-        params = (room, EVERYTHING, limit, EVERYTHING, 0, 0, query)
+        params = (room, EVERYTHING, limit, EVERYTHING, 0, 0, sql.words_of(query))
         return rows.room_messages(await readers.read(sql.LAST_MESSAGES, params))
 
 

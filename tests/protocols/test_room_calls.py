@@ -46,6 +46,12 @@ ADA, BOB = Principal("ada"), Principal("bob")
         ("see https://x/@coder @critic", ["critic"]),
         ("write \\@coder to call it", []),
         ("@coder/@critic", ["coder", "critic"]),
+        ("see x.example/@coder, www.x.example/a/@critic", []),
+        ("see x.example/@coder @critic", ["critic"]),
+        ("> @coder look\nwell, @critic\n  >@planner", ["critic"]),
+        ("is 3 > @coder", ["coder"]),
+        ("_@coder_ and __@critic__", ["coder", "critic"]),
+        ("me_@coder and @coder_x", []),
     ],
 )
 def test_a_name_behind_an_at_is_a_call(text: str, called: list[str]) -> None:
@@ -74,6 +80,8 @@ def test_only_names_are_called_each_once(text: str) -> None:
         ("install @types/node at @ 5 or @5pm", []),
         ("@coder-two.", ["coder-two"]),
         ("@José?", ["José"]),
+        ("_@zed_, _@coder_ and > @zoe", ["zed", "zoe"]),
+        ("> @zed, x.example/@zoe", []),
         (" ".join(f"@x{letter}" for letter in "abcdefgh"), ["xa", "xb", "xc", "xd", "xe"]),
     ],
 )

@@ -367,6 +367,7 @@ async def test_messages_are_found_by_their_words_and_only_those_that_one_may_rea
         assert await found("key", BOB, limit=1) == [5]
         assert await found("key", BOB, limit=1, before=5) == [2]
         assert await found("0%_S", BOB) == [1]
+        assert await found(" sure  KEY ", BOB) == [1], "all words, in any order"
         assert await found("key", CLEO) == [5]
         with pytest.raises(NotFound, match="no room"):
             await found("key", DAN)
@@ -383,6 +384,10 @@ async def test_a_right_is_refused_by_the_word_that_was_typed() -> None:
         room = await made(host, "bob")
         answer = await answer_command(host, BOB, "", Command("title", "x"), room=room)
         assert "'title' is for only its owner" in answer.text
+        await host.rooms.post(room, "hello", principal=ALICE)
+        await host.rooms.manage(MutePerson(room=room, user="bob", seconds=60), principal=ALICE)
+        answer = await answer_command(host, BOB, "", Command("stop", ""), room=room)
+        assert "you are muted" in answer.text
 
 
 async def test_invites_are_listed_taken_and_ended_and_all_is_exported_by_commands() -> None:
