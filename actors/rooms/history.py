@@ -75,9 +75,9 @@ class RoomHistory:
         state: where the round stands; changed by :meth:`record` and :meth:`assume` only.
         messages: those that a member may still be shown, oldest first; of those of people that
             wait for an answer, the last ones.
-        said: number of the last message of a person.
-        touched: when something happened last, by trio's clock.
+        said, touched: number of a person's last message; Trio's time when something happened last.
         behind: the storage did not take the state; ``lags`` is called when that happens.
+        corrects: has the runs in memory read a message anew.
     """
 
     def __init__(
@@ -92,18 +92,15 @@ class RoomHistory:
         self.state = self._disk = RoomState()
         self.behind, self._lags = False, lags
         self.messages: list[RoomMessage] = []
-        self.said = 0
-        self.touched = trio.current_time()
-        self._settings = settings
-        self._control = control
-        self.store = store
-        self._publisher = publisher
+        self.said, self.touched = 0, trio.current_time()
+        self.corrects: Callable[[RoomMessage, str, str], None] = lambda *_: None
+        self._settings, self._control = settings, control
+        self.store, self._publisher = store, publisher
         self._writing, self._loaded = trio.Lock(), False
         self._assumed: list[Change] = []  # since the write under way has begun
         self._cut = 0  # the last message that waits, or did, and was dropped from memory
         # The last ones that were published, as in ``counted``; negative: unknown.
-        self._told = [-1, -1, -1]
-        self._clocks = clocks
+        self._told, self._clocks = [-1, -1, -1], clocks
 
     async def load(self) -> None:
         """Read the stored state, for every life of the room's actor."""
@@ -329,7 +326,10 @@ class RoomHistory:
             for change in changes:
                 left = tuple(one for one in left if one != change.message.seq)
                 state = self._begin(partial(replace, scrubbing=left))
+                # A run of the last host may have been resumed with the old rows, or is meanwhile.
+                self.corrects(change.message, "", name)
                 await self.store.ask(replace(change, state=state))
+                self.corrects(change.message, "", name)
                 self._stored(state)
         except StorageError as error:
             _log.error("copies of old texts are left for now", room=name, error=str(error))

@@ -587,5 +587,6 @@ def _live(parts: RoomParts, settings: RoomSettings, above: tuple[Run, str] | Non
     history = RoomHistory(settings, control, parts.store, publisher, table.clocks, table.lags)
     detached = DetachedTurns(parts.sessions, parts.services)
     members = MemberRunner(settings, parts.intake, parts.sessions, detached, above)
+    history.corrects = members.correct
     within = parts.config().recovery.resume_within
     return LiveRoom(settings, control, history, members, publisher, within)

@@ -493,3 +493,62 @@ def test_the_law_finds_a_defect_of(
     assert not problems(seed, length)
     monkeypatch.setattr(owner, name, defect)
     assert problems(seed, length)
+
+
+# A change is two transactions: the second one removes what turns have stored in between. After a
+# kill there the next host resumes a run whose rows have the old text, and does the second one.
+
+OLD, NEW = "@ann <m1>", "never mind <m2>"
+BEHIND: Final = (
+    f"UPDATE steps SET body = replace(body, 'edited person ada] {NEW}', 'person ada] {OLD}')"
+    " WHERE step = 0",
+    "UPDATE rooms SET state = json_set(state, '$.scrubbing', json('[1]')) WHERE name LIKE 'den%'",
+)
+"""Makes of the state behind a change that before its second transaction."""
+
+
+def resumed(steps: int) -> list[str]:
+    """The tables with the old text, once a run has ended whose approval was answered, so many steps
+    before the kill.
+    """
+
+    def answer(request: ModelRequest) -> mt.Step:
+        has_asked = any(isinstance(row, ToolMessage) for row in request.messages)
+        return mt.say("ok") if has_asked else mt.call("ask")
+
+    ann = motet.Agent("ann", model=mt.FunctionModel(answer, name="ann's"))
+
+    @ann.tool(approval=True)
+    async def ask() -> str:
+        return "asked"
+
+    async def opened(host: Host) -> str:
+        room = await host.rooms.create("den", RoomPlan(("ann",)), principal=OWNER)
+        await host.rooms.post(room.name, OLD, principal=OWNER)
+        return room.name
+
+    async def approve(host: Host) -> None:
+        for one in await host.approvals(state="pending"):
+            await host.approve(one.id, "allow-once")
+
+    with mt.simulated_host(steps, agents=[ann], config=CONFIG) as host:
+        name = host.call(opened)
+        host.advance(3)
+        host.call(lambda found: found.rooms.edit_message(name, 1, NEW, principal=OWNER))
+        host.advance(1)
+        host.begin(approve)
+        host.steps(steps)
+        host.crash()
+        disk = apsw.Connection("/motet.db", vfs=host.disk.vfs)
+        for sql in BEHIND:
+            disk.execute(sql)  # pyright: ignore[reportUnknownMemberType]
+            assert disk.changes() == 1
+        disk.close()
+        host.settle()
+        assert host.call(lambda found: found.runs(status="completed"))
+        return [table for table, rows in rows_of(host).items() if "<m1>" in rows]
+
+
+@pytest.mark.parametrize("steps", [20, 30, 40])
+def test_a_run_that_resumes_while_a_change_is_completed_keeps_no_old_text(steps: int) -> None:
+    assert resumed(steps) == []
