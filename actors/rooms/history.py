@@ -77,7 +77,6 @@ class RoomHistory:
             wait for an answer, the last ones.
         said, touched: number of a person's last message; Trio's time when something happened last.
         behind: the storage did not take the state; ``lags`` is called when that happens.
-        corrects: has the runs in memory read a message anew.
     """
 
     def __init__(
@@ -88,19 +87,22 @@ class RoomHistory:
         publisher: RoomPublisher,
         clocks: RoomClocks,
         lags: Callable[[], None],
+        corrects: Callable[[RoomMessage, str, str], None],
     ) -> None:
         self.state = self._disk = RoomState()
         self.behind, self._lags = False, lags
         self.messages: list[RoomMessage] = []
         self.said, self.touched = 0, trio.current_time()
-        self.corrects: Callable[[RoomMessage, str, str], None] = lambda *_: None
-        self._settings, self._control = settings, control
-        self.store, self._publisher = store, publisher
+        self._corrects = corrects
+        self._settings = settings
+        self._control = control
+        self.store = store
+        self._publisher = publisher
+        self._clocks = clocks
         self._writing, self._loaded = trio.Lock(), False
         self._assumed: list[Change] = []  # since the write under way has begun
         self._cut = 0  # the last message that waits, or did, and was dropped from memory
-        # The last ones that were published, as in ``counted``; negative: unknown.
-        self._told, self._clocks = [-1, -1, -1], clocks
+        self._told = [-1, -1, -1]  # the last that were published, as in ``counted``; -1: unknown
 
     async def load(self) -> None:
         """Read the stored state, for every life of the room's actor."""
@@ -327,9 +329,9 @@ class RoomHistory:
                 left = tuple(one for one in left if one != change.message.seq)
                 state = self._begin(partial(replace, scrubbing=left))
                 # A run of the last host may have been resumed with the old rows, or is meanwhile.
-                self.corrects(change.message, "", name)
+                self._corrects(change.message, "", name)
                 await self.store.ask(replace(change, state=state))
-                self.corrects(change.message, "", name)
+                self._corrects(change.message, "", name)
                 self._stored(state)
         except StorageError as error:
             _log.error("copies of old texts are left for now", room=name, error=str(error))
@@ -549,10 +551,8 @@ class RoomHistory:
             reply_agent=draft.reply_agent,
         )
         if draft.kind == "person":
-            called = self._settings.called(message.calling)
-            state = (
-                skip(state, message, called, STOPPED) if skips else collect(state, message, called)
-            )
+            who = self._settings.called(message.calling)
+            state = skip(state, message, who, STOPPED) if skips else collect(state, message, who)
         said = await self.store.ask(Say(self._settings.name, message, state, key, answers, given))
         if not said.duplicate:
             self.messages.append(message)

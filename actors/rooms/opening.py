@@ -584,9 +584,9 @@ def _live(parts: RoomParts, settings: RoomSettings, above: tuple[Run, str] | Non
     control = RoomControl(parts.closing, above[0] if above else None)
     publisher = RoomPublisher(settings.name, parts.publisher, parts.journal)
     table = parts.table
-    history = RoomHistory(settings, control, parts.store, publisher, table.clocks, table.lags)
     detached = DetachedTurns(parts.sessions, parts.services)
     members = MemberRunner(settings, parts.intake, parts.sessions, detached, above)
-    history.corrects = members.correct
+    clocks, lags = table.clocks, table.lags
+    history = RoomHistory(settings, control, parts.store, publisher, clocks, lags, members.correct)
     within = parts.config().recovery.resume_within
     return LiveRoom(settings, control, history, members, publisher, within)
