@@ -105,8 +105,12 @@ _IN_ROOM: Final = (  # a room's stream and those of its threads, whatever signs 
     " 'child.started') AND (stream = 'room:' || ?1"
     " OR stream > 'room:' || ?1 || '/' AND stream < 'room:' || ?1 || '0')"
 )
+_OF_MEMBER: Final = (  # by its name, too: a kill may leave the event and not the session
+    f"(json_extract(data, '$.session') IN {OF_MEMBERS}"
+    " OR instr(json_extract(data, '$.session') || '/', ':room:group:' || ?1 || '/') > 0)"
+)
 _OWN_TURNS: Final = (  # a turn of a room below shows the lines of that one
-    f"(event <> 'child.started' OR json_extract(data, '$.session') IN {OF_MEMBERS})"
+    f"(event <> 'child.started' OR {_OF_MEMBER})"
 )
 COPIES: Final = (
     ("messages", "body", f"session IN {OF_MEMBERS}"),
@@ -382,7 +386,7 @@ _SHOWN: Final = (
     f" (SELECT 'session:' || above.session {_ABOVE} UNION SELECT above.owner {_ABOVE} UNION"
     f" SELECT stream FROM streams, (SELECT above.owner AS room {_ABOVE}) WHERE stream > room || '/'"
     " AND stream < room || '0') AND instr(data, '[#' || ?2 || ' ') > 0"
-    f" AND json_extract(data, '$.session') IN {OF_MEMBERS}"
+    f" AND {_OF_MEMBER}"
 )
 
 

@@ -250,8 +250,11 @@ class MemberRunner:
         people = () if message.deleted else message.principals
         if room == self._settings.name:
             self._fixes.append((fix, people))
-        # Runs of this room that are about to begin are in no table yet.
-        for one in dict.fromkeys([*self.readers(user), *self._runs]):
+        table = self.detached.services.table
+        for run in self._runs:
+            if run.result is None and run.id not in table.runs:  # it is about to begin
+                run.correct(fix, people)
+        for one in self.readers(user):
             one.correct(fix, people)
             self.detached.services.journal.correct(one.id, fix)
         for queue in self.detached.services.table.queues.values():
@@ -259,13 +262,6 @@ class MemberRunner:
         self.detached.services.tracer.correct(user, fix)
         if spool := self.detached.services.errors.spool:
             spool.changed.keep(user, message, before)
-
-    def root_changed(self, message: RoomMessage) -> None:
-        """As :meth:`correct`, of the message that this thread is about, for turns that begin."""
-        fix = reader_of(message, ""), () if message.deleted else message.principals
-        self._fixes.append(fix)
-        for run in self._runs:
-            run.correct(*fix)
 
     def _as_now(self, run: Run) -> Run:
         """A run whose text was rendered before messages were changed."""

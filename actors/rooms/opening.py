@@ -228,7 +228,7 @@ class OpenRoom:
             found = await self._ask(Amend(safe))
         if (thread := self._parts.table.rooms.get(f"{self.name}/{found.seq}")) is not None:
             thread.history.follow(found)
-            thread.members.root_changed(found)
+            thread.members.correct(found, "", thread.name)
         for live in self._parts.table.below(self.name):
             for copy in edits_of_copies(await live.history.said_now(), found):
                 with suppress(MotetError):  # it has ended in between: the copy on disk is changed

@@ -126,15 +126,18 @@ def show_above(
     """
     if above is None:
         return trio.lowlevel.checkpoint_if_cancelled
-    text = run.input.text[:TASK_PREVIEW]
-    begun = events.ChildStarted(run.id, run.session, run.agent.name, text)
-    late = not told.put(above[0], begun)
+
+    def begun() -> events.ChildStarted:
+        text = run.input.text[:TASK_PREVIEW]
+        return events.ChildStarted(run.id, run.session, run.agent.name, text)
+
+    late = not told.put(above[0], begun())
 
     async def end() -> None:
         result = run.result or run.ends_as("cancelled", "the host is closing")
         with trio.move_on_after(PUBLISH_BUDGET, shield=True):
             if late:
-                await told.emit(above[0], begun)
+                await told.emit(above[0], begun())  # its messages may be others now
             ended = events.ChildEnded(run.id, run.agent.name, result.status, result.usage)
             await told.emit(above[0], ended)
 
