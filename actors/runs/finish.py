@@ -166,12 +166,12 @@ async def store_late(queue: SessionQueue, services: Services) -> None:
     Its terminal event is published once more, and gets its number now. Raises ``NotFound`` when its
     session was deleted.
     """
-    end = queue.unsaved[0]
-    info = await services.store.ask(GetRun(end.run_id))
+    run_id = queue.unsaved[0].run_id
+    info = await services.store.ask(GetRun(run_id))
     if info is None:
-        raise NotFound(f"no run {end.run_id!r}")
+        raise NotFound(f"no run {run_id!r}")
+    end = queue.unsaved[0]  # its rows may have been changed meanwhile
     withdrawn = await services.store.ask(end)
-    # Its rows may have been changed on the way.
     queue.unsaved[:] = [one for one in queue.unsaved if one.run_id != end.run_id]
     await publish_withdrawn(info.session, info.user, end.run_id, withdrawn, services)
     for one in end.inputs:

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from hashlib import sha256
 
 import msgspec
+from msgspec.structs import replace
 
 from motet.actors.storage.idempotency import claim_key, first_use
 from motet.actors.storage.readers import Readers
@@ -168,7 +169,7 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
         most = max(request.keep, LATELY)
         params = (known.name, known.state.heard, request.keep, most)
         messages = room_messages(await self._readers.read(MEMORY, params))
-        return msgspec.structs.replace(known, messages=messages)
+        return replace(known, messages=messages)
 
     @handles(ListRooms, concurrent=4)
     async def records(self, request: ListRooms) -> tuple[RoomRecord, ...]:
@@ -248,17 +249,17 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
         found = [*scrub(name, message, before), *copies(name, message)]
         for (session,) in await self._readers.read(MEMBER_SESSIONS, (f"{ROOM_CHANNEL}:{home}",)):
             changing.enter_context(self._contexts.correcting(str(session)))
-        for (below,) in await self._readers.read(ROOMS_BELOW, (home,)):
+        for below in [str(name) for (name,) in await self._readers.read(ROOMS_BELOW, (home,))]:
             rows = await self._readers.read(COPIED, (below, message.label))
-            given = {one.seq: one for one in room_messages(rows)}
-            for wish in edits_of_copies(given.values(), message):
-                one = given[wish.number]
-                copy = msgspec.structs.replace(
-                    one, text=wish.text, edited=message.edited, asked_by=wish.asked_by
-                )
-                found += [change(str(below), copy), untold(str(below), message)]
-                found += await self._scrubbed(str(below), copy, one.text, changing, changed)
-                changed.append(ChangedCopy(str(below), copy, one.text))
+            for one in room_messages(rows):
+                copy, was = one, ""
+                for wish in edits_of_copies((one,), message):
+                    about, was = {"text": wish.text, "asked_by": wish.asked_by}, one.text
+                    copy = replace(one, edited=message.edited, **about)
+                    found += [change(below, copy), untold(below, message)]
+                    changed.append(ChangedCopy(below, copy, was))
+                # Also if it was changed before: turns may have quoted it since.
+                found += await self._scrubbed(below, copy, was, changing, changed)
         return found
 
     @handles(OpenThread, concurrent=4)

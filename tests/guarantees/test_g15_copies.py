@@ -381,11 +381,11 @@ def problems(seed: object, length: int = 14, *, quotes: bool = False) -> list[st
         return broken(world, host)
 
 
-# The last three: a call that failed after the change, a summary that was begun before it, and a
-# turn of a room below whose event a kill has left, and not its session.
+# The last four: a call that failed after the change, a summary that was begun before it, a turn of a
+# room below whose event a kill has left and not its session, and one that was stopped in its call.
 @pytest.mark.parametrize(
     ("seed", "length"),
-    [*((seed, 14) for seed in range(4)), (2032, 20), ("defect 18", 16), ("2/2", 20)],
+    [*((seed, 14) for seed in range(4)), (2032, 20), ("defect 18", 16), ("2/2", 20), ("n230", 20)],
 )
 def test_a_changed_text_leaves_no_copy(seed: object, length: int) -> None:
     assert not problems(seed, length)

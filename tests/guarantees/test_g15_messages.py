@@ -296,9 +296,10 @@ def test_no_changed_text_is_left_in_many_talks(part: int) -> None:
         assert not problems(f"{part}/{seed}", 16), seed
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_no_changed_text_is_left_while_the_storage_fails(seed: int) -> None:
-    assert not problems(f"away {seed}", 24, troubled=True)
+# The last one: the end of a run is stored late, while a message in its rows is withdrawn.
+@pytest.mark.parametrize("seed", ["away 0", "away 1", "7/40"])
+def test_no_changed_text_is_left_while_the_storage_fails(seed: str) -> None:
+    assert not problems(seed, 24, troubled=True)
 
 
 @pytest.mark.sweep
