@@ -381,8 +381,8 @@ def problems(seed: object, length: int = 14, *, quotes: bool = False) -> list[st
         return broken(world, host)
 
 
-# The last four: a call that failed after the change, a summary that was begun before it, a turn of a
-# room below whose event a kill has left and not its session, and one that was stopped in its call.
+# The last four: a call that failed after the change, a summary that was begun before it, a turn of
+# a room below whose event a kill has left and not its session, and one that was stopped in a call.
 @pytest.mark.parametrize(
     ("seed", "length"),
     [*((seed, 14) for seed in range(4)), (2032, 20), ("defect 18", 16), ("2/2", 20), ("n230", 20)],

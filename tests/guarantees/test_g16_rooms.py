@@ -191,19 +191,19 @@ class Talk:
 
     async def _talk(self, host: motet.Host, room: OpenRoom) -> None:
         posted: list[tuple[OpenRoom, int, Principal]] = []
-        for number in range(6):
+        for number in range(7):
             who = Principal(self.random.choice(PEOPLE), self.random.choice(get_args(Role)))
             word = f"<m{number}>"
             called = self.random.choice(["", "@all ", *(f"@{name} " for name in AGENTS)])
             text = f"{called}go {word}"
-            if posted and self.random.random() < 0.4:
+            if posted and self.random.random() < 0.25:
                 where, seq, author = self.random.choice(posted)
                 who = Principal(author.user, who.role)
                 self.said[word] = who
                 await where.edit(seq, text, user=who.user, role=who.role)
             else:
                 self.said[word], where = who, room
-                if posted and self.random.random() < 0.3:
+                if posted and self.random.random() < 0.2:
                     at = next(seq for one, seq, _ in posted if one is room)
                     where = await host.rooms.open(f"{room.name}/{at}", Principal("ada"))
                     self.threads.append(where)
