@@ -89,6 +89,7 @@ async def delete_user(
         async with parts.room_table.changing:
             await close(parts.rooms, name, "a user is deleted")
             await parts.journal.settle()
+            await stores.traces.ask(FlushTraces())  # or they would be written afterwards
             with ExitStack() as stack:
                 for (key,) in await read(users.members(name)):
                     stack.enter_context(stores.contexts.changing(str(key)))

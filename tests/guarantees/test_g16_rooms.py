@@ -415,13 +415,14 @@ async def test_a_suspended_turn_answers_for_the_words_that_it_reads_when_it_goes
         (waits,) = await host.approvals(state="pending")
         await host.rooms.edit_message(name, 1, EVIL, principal=MALLORY)
         await host.approve(waits.id, "allow-once")
-        await say_to(host, name, "and now", "bob")
-        (answer,) = [
-            one for one in await host.rooms.history(name) if one.kind == "agent" and one.seq > 4
-        ]
+        answers: list[RoomMessage] = []
+        while not answers:
+            await say_to(host, name, "and now", "bob")
+            said = await host.rooms.history(name)
+            answers = [one for one in said if one.kind == "agent" and one.seq > 4]
     assert ops.tried
     assert ops.deployed == []
-    assert MALLORY in answer.asked_by
+    assert MALLORY in answers[0].asked_by
 
 
 async def test_a_turn_of_a_thread_answers_for_the_words_that_its_message_has_now(

@@ -1,0 +1,201 @@
+"""G16 in rooms whose host is killed: no effect that one of the people whose words it answers could
+not have had alone, by the rules of ``test_g16_rooms``.
+
+The talk is that of the living host: people post, in the room and in threads, and edit messages;
+members obey the words that they are told, and repeat them. In between the host is killed,
+also in the middle of a post, an edit or an approval, and the next one goes on: with turns that were
+cut off, and with runs that wait for a person.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random
+from typing import get_args
+
+import attrs
+import pytest
+from msgspec.structs import replace
+
+import motet
+from motet import testing as mt
+from motet.actors.host import Host
+from motet.actors.runs import suspend
+from motet.actors.runs.run import Run
+from motet.protocols.approvals import ApprovalDecision, SuspendedState
+from motet.protocols.errors import MotetError
+from motet.protocols.models import ModelRequest
+from motet.protocols.rooms import ROOM_MODES, RoomPlan
+from motet.protocols.sessions import Principal, Role
+from motet.protocols.tools import Effects
+from tests.guarantees.test_g16_rooms import (
+    AGENTS,
+    PEOPLE,
+    SUSPEND,
+    TOOLS,
+    WORD,
+    Effect,
+    Talk,
+    told,
+)
+
+OWNER = Principal("ada")
+ACTS = (*["post"] * 4, "thread", "edit", "edit", "approve", "crash")
+
+
+@attrs.define
+class KilledTalk:
+    """A talk over several lives of its host. ``said``: the author of each word."""
+
+    seed: object
+    effects: list[Effect] = attrs.field(factory=list[Effect])
+    said: dict[str, Principal] = attrs.field(factory=dict[str, Principal])
+    room: str = ""
+    random: Random = attrs.field(init=False)
+    models: Random = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.random, self.models = Random(f"{self.seed}"), Random(f"{self.seed}/models")
+
+    def agent(self, name: str) -> motet.Agent[None, str]:
+        known = set[str]()
+
+        def answer(request: ModelRequest) -> mt.Step:
+            there = {word for row in request.messages for word in WORD.findall(row.text)}
+            words = " ".join(sorted(told(request) | there - known))
+            known.update(there)
+            other = self.models.choice([one for one in AGENTS if one != name])
+            offered = [one.name for one in request.tools if one.name in TOOLS]
+            if offered and self.models.random() < 0.6:
+                return mt.call(self.models.choice(offered), words=words)
+            text = f"{self.models.choice(['', f'@{other} '])}so {words}"
+            return mt.slow(mt.say(text), seconds=self.models.choice((0.01, 0.1)))
+
+        agent = motet.Agent(name, model=mt.FunctionModel(answer, name=f"model of {name}"))
+        for tool in TOOLS:
+            effects: Effects = "read" if tool == "look" else "write"
+            agent.tool(name=tool, effects=effects)(self._tool(tool))
+        return agent
+
+    def _tool(self, tool: str) -> Callable[[motet.Context[None], str], str]:
+        def act(ctx: motet.Context[None], words: str) -> str:
+            found = frozenset(WORD.findall(words))
+            seen = (ctx.agent, ctx.session, tool, found, ctx.asked_by, ctx.approved)
+            self.effects.append(Effect(*seen))
+            return "done"
+
+        return act
+
+    async def open(self, host: Host) -> None:
+        mode = self.random.choice([mode for mode in ROOM_MODES if mode != "reject"])
+        plan = RoomPlan(AGENTS, max_turns=5, mode=mode, concurrency=self.random.choice([1, 2]))
+        self.room = (await host.rooms.create("r", plan, people=("*",), principal=OWNER)).name
+
+    def _text(self, who: Principal) -> str:
+        word = f"<m{len(self.said)}>"
+        self.said[word] = who
+        called = self.random.choice(["", "@all ", *(f"@{name} " for name in AGENTS)])
+        return f"{called}go {word}"
+
+    async def post(self, host: Host, *, thread: bool = False) -> None:
+        who = Principal(self.random.choice(PEOPLE), self.random.choice(get_args(Role)))
+        text, where = self._text(who), f"{self.room}/1" if thread else self.room
+        with suppress(MotetError):
+            await host.rooms.post(where, text, principal=who)
+
+    async def edit(self, host: Host) -> None:
+        last = await host.rooms.history(self.room, limit=20)
+        if said := [one for one in last if one.kind == "person" and not one.deleted]:
+            one = self.random.choice(said)
+            (who,) = one.asked_by
+            with suppress(MotetError):
+                text = self._text(who)
+                await host.rooms.edit_message(self.room, one.seq, text, principal=who)
+
+    async def approve(self, host: Host) -> None:
+        for one in await host.approvals(state="pending"):
+            decision: ApprovalDecision = self.random.choice(["allow-once", "deny"])
+            with suppress(MotetError):
+                await host.approve(one.id, decision)
+
+    def tell(self, host: mt.SimulatedHost) -> None:
+        does = {"edit": self.edit, "approve": self.approve, "post": self.post}
+        host.call(self.open)
+        for _ in range(14):
+            act = self.random.choice(ACTS)
+            if act == "crash":
+                host.begin(self.random.choice([*does.values()]))
+                host.steps(self.random.randrange(150))
+                host.crash()
+            elif act == "thread":
+                host.call(lambda found: self.post(found, thread=True))
+            else:
+                host.call(does[act])
+            host.steps(self.random.choice((0, 20, 150)))
+            host.advance(self.random.choice((0, 0.02, 0.3)))
+        for _ in range(20):
+            host.advance(2)
+            host.call(self.approve)
+        host.settle()
+
+    def wrong(self, host: mt.SimulatedHost) -> list[str]:
+        """The effects that one of their people, or the owner, could not have had alone."""
+        found: list[str] = []
+        for effect in self.effects:
+            people = [self.said[word] for word in sorted(effect.words)]
+            if not {*people} <= {*effect.asked_by}:
+                found.append(f"not asked about: {effect}")
+            for who in dict.fromkeys((*people, OWNER)):
+                judged = host.call(_judged, effect, who)
+                if judged == "deny" or (judged == "ask" and not effect.approved):
+                    found.append(f"{judged} for {who.user}: {effect}")
+        return found
+
+
+async def _judged(host: Host, effect: Effect, who: Principal) -> str:
+    rulings = await host.tools(effect.agent, session=effect.session, principal=who)
+    (ruling,) = (one for one in rulings if one.name == effect.tool)
+    return ruling.effect
+
+
+def play(seed: object) -> tuple[list[str], int]:
+    talk = KilledTalk(seed)
+    config = motet.HostConfig(
+        policy=Talk(Random(f"{seed}/rules")).rules(),
+        approvals=motet.ApprovalsConfig(hold=0.02, expires=60),
+        recovery=motet.RecoveryConfig(resume_within=1e6),
+    )
+    agents, number = [talk.agent(name) for name in AGENTS], sum(map(ord, str(seed)))
+    with mt.simulated_host(number, agents=agents, config=config) as host:
+        talk.tell(host)
+        return talk.wrong(host), len(talk.effects)
+
+
+def test_a_room_gives_nobody_a_right_that_they_lack_after_kills() -> None:
+    played = [play(seed) for seed in range(6)]
+    assert [wrong for wrong, _ in played] == [[]] * 6
+    assert sum(effects for _, effects in played) > 12
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("part", range(10))
+def test_a_room_gives_nobody_a_right_in_many_talks_with_kills(part: int) -> None:
+    for seed in range(60):
+        assert play(f"{part}/{seed}")[0] == [], seed
+
+
+# Planted defects: each is found within 60 talks.
+
+
+def forgets_when_suspended(run: Run, *rest: object) -> SuspendedState:
+    """The next host resumes a run with the rights of the room."""
+    return replace(SUSPEND(run, *rest), asked_by=())  # type: ignore[arg-type]
+
+
+@pytest.mark.sweep
+def test_the_law_finds_a_host_that_forgets_whose_words_it_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(suspend, "suspended_state", forgets_when_suspended)
+    assert any(play(f"defect {seed}")[0] for seed in range(60))
