@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -166,14 +166,13 @@ class Generate(StreamRequest[Streamed, ModelResponse], frozen=True, tag="models.
     """Ask a provider's actor for one answer; the parts stream while it is made.
 
     ``user``, and ``payer``, the room or the session that it is for: these share the places of the
-    model fairly. ``fixes``: changes of messages in its rows, of which more may come while it waits.
+    model fairly.
     Raises ``Llm`` when the model failed after retries.
     """
 
     request: ModelRequest
     payer: str = ""
     user: str = ""
-    fixes: Sequence[Any] = ()
 
 
 class ModelFailure(Exception):

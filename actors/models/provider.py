@@ -37,7 +37,6 @@ from motet.protocols.models import (
     Retrying,
     Streamed,
 )
-from motet.protocols.room_copies import fixed_request
 from motet.runtime import Actor, ActorRef, Replies, handles
 from motet.runtime.backoff import Backoff
 
@@ -182,10 +181,9 @@ class Provider(Actor[Generate]):
         try:
             if ticket.since is None:
                 await self._placed(ticket, replies)
-            assembler, request = Assembler(), message.request
-            request = fixed_request(message.fixes, request) if message.fixes else request
+            assembler = Assembler()
             try:
-                async with self._model.request(request) as events:
+                async with self._model.request(message.request) as events:
                     async for event in events:
                         assembler.feed(event)
                         try:

@@ -35,6 +35,7 @@ from motet.protocols.models import (
     TextPart,
     ThinkingPart,
 )
+from motet.protocols.room_copies import fixed_request
 from motet.protocols.tool_schemas import MOST_TOOLS, within
 from motet.protocols.tools import ToolSpec
 
@@ -161,8 +162,10 @@ class ModelStep:
                 provider = await self._services.models.provider(
                     self.full_name, self._toolkit.generation
                 )
-                ask = Generate(asked, *self._payer, self._run.carried.fixes)
-                response = await provider.stream_to(ask, take)
+                # As it is to be read now, if a message was changed since it was made.
+                fixes = self._run.carried.fixes
+                final = fixed_request(fixes, asked) if fixes else asked
+                response = await provider.stream_to(Generate(final, *self._payer), take)
                 span.answered(response)
                 self._turn.spend(usage_of(response, sent.tokens))
             # A stop that came before the turn takes the answer wins, and keeps what was shown.

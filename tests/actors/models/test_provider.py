@@ -1,13 +1,10 @@
 """The provider actor: limits, retries, and one clear error at the end."""
 
-from contextlib import AbstractAsyncContextManager
 from itertools import pairwise
 from random import Random
-from typing import Any
 
 import pytest
 import trio
-from msgspec.structs import replace
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from motet.actors.models.provider import Provider
@@ -21,14 +18,12 @@ from motet.protocols.models import (
     Generate,
     ModelEvent,
     ModelFailure,
-    ModelRequest,
     ModelResponse,
     Notice,
     Queued,
     Retrying,
     TextPart,
 )
-from motet.protocols.room_copies import Fix
 from motet.runtime import ActorRef, System, open_system
 from tests.actors.models.builders import ScriptedModel, Step, request, say
 
@@ -185,27 +180,6 @@ async def test_requests_wait_in_a_fair_queue_and_say_so(autojump_clock: MockCloc
             nursery.start_soon(asks, "room:quiet")
     assert sorted(order[2:4]) == ["room:flood waited", "room:quiet waited"]
     assert trio.current_time() == 3
-
-
-async def test_a_request_that_has_waited_has_the_messages_as_they_are_now(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model, fixes, seen = ScriptedModel([(1.0, *say("done"))]), list[Fix](), list[list[str]]()
-    ask = ScriptedModel.request
-
-    def noted(self: ScriptedModel, asked: ModelRequest) -> AbstractAsyncContextManager[Any]:
-        seen.append([row.text for row in asked.messages])
-        return ask(self, asked)
-
-    monkeypatch.setattr(ScriptedModel, "request", noted)
-    async with open_system() as system, trio.open_nursery() as nursery:
-        provider = await start(system, model, concurrency=1)
-        nursery.start_soon(provider.ask, ASK)
-        await wait_all_tasks_blocked()
-        nursery.start_soon(provider.ask, Generate(request("hi"), fixes=fixes))
-        await wait_all_tasks_blocked()
-        fixes.append(lambda row: replace(row, text=row.text.replace("hi", "withdrawn")))
-    assert seen == [["hi"], ["withdrawn"]]
 
 
 async def test_a_request_that_is_cancelled_just_when_it_gets_its_place_gives_it_on(
