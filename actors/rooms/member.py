@@ -250,9 +250,8 @@ class MemberRunner:
         people = () if message.deleted else message.principals
         if room == self._settings.name:
             self._fixes.append((fix, people))
-        table = self.detached.services.table
         for run in self._runs:
-            if run.result is None and run.id not in table.runs:  # it is about to begin
+            if run.result is None and run.id not in self.detached.services.table.runs:  # not yet
                 run.correct(fix, people)
         for one in self.readers(user):
             one.correct(fix, people)
