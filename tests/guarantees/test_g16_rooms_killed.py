@@ -26,7 +26,7 @@ from motet.actors.runs.run import Run
 from motet.protocols.approvals import ApprovalDecision, SuspendedState
 from motet.protocols.errors import MotetError
 from motet.protocols.models import ModelRequest
-from motet.protocols.rooms import ROOM_MODES, RoomPlan
+from motet.protocols.rooms import ROOM_MODES, RoomMode, RoomPlan
 from motet.protocols.sessions import Principal, Role
 from motet.protocols.tools import Effects
 from tests.guarantees.test_g16_rooms import (
@@ -88,7 +88,7 @@ class KilledTalk:
         return act
 
     async def open(self, host: Host) -> None:
-        mode = self.random.choice([mode for mode in ROOM_MODES if mode != "reject"])
+        mode: RoomMode = self.random.choice([one for one in ROOM_MODES if one != "reject"])
         plan = RoomPlan(AGENTS, max_turns=5, mode=mode, concurrency=self.random.choice([1, 2]))
         self.room = (await host.rooms.create("r", plan, people=("*",), principal=OWNER)).name
 
