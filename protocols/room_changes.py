@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from motet.protocols.approval_tables import STATE_STEP
 from motet.protocols.approvals import hash_of
 from motet.protocols.error_rows import OF_SESSION, PART
 from motet.protocols.errors import ErrorRecord
@@ -143,7 +144,7 @@ _OWN: Final = (
 )
 """Those that may hold the text of an agent's message, as its model has written it."""
 _ASKED: Final = (
-    "UPDATE steps SET body = room_asked(body, ?3) WHERE step = -2"
+    f"UPDATE steps SET body = room_asked(body, ?3) WHERE step = {STATE_STEP}"
     f" AND run_id IN {_RUNS} AND EXISTS (SELECT 1 FROM runs WHERE runs.run_id = steps.run_id"
     " AND (instr(text, '[#' || ?2 || ' ') > 0"
     " OR EXISTS (SELECT 1 FROM messages WHERE messages.session = runs.session"
@@ -151,7 +152,7 @@ _ASKED: Final = (
     " OR EXISTS (SELECT 1 FROM steps AS row WHERE row.run_id = runs.run_id"
     " AND instr(row.body, '[#' || ?2 || ' ') > 0)))"
 )
-"""The state of a suspended run (step -2), which reads the message when it is resumed."""
+"""The state of a suspended run, which reads the message when it is resumed."""
 OF_ERRORS: Final = OF_SESSION.replace("session = ?1", f"session IN {OF_MEMBERS}")
 _RUN: Final = (
     "(SELECT run_id FROM events WHERE stream = 'room:' || ?1 AND event = 'message'"

@@ -66,6 +66,17 @@ class Effect:
     approved: bool
 
 
+def acting(tool: str, effects: list[Effect]) -> Callable[[motet.Context[None], str], str]:
+    """A tool that notes for whom it has run, with the words in its argument."""
+
+    def act(ctx: motet.Context[None], words: str) -> str:
+        found = frozenset(WORD.findall(words))
+        effects.append(Effect(ctx.agent, ctx.session, tool, found, ctx.asked_by, ctx.approved))
+        return "done"
+
+    return act
+
+
 class Obeys:
     """A model that calls a tool, or another member, with the words that it has been told."""
 
@@ -137,17 +148,8 @@ class Talk:
         agent = motet.Agent(name, model=Obeys(name, self.random), tools=[ROOM_HISTORY])
         for tool in TOOLS:
             effects: Effects = "read" if tool == "look" else "write"
-            agent.tool(name=tool, effects=effects)(self._tool(tool))
+            agent.tool(name=tool, effects=effects)(acting(tool, self.effects))
         return agent
-
-    def _tool(self, tool: str) -> Callable[[motet.Context[None], str], str]:
-        def act(ctx: motet.Context[None], words: str) -> str:
-            found = frozenset(WORD.findall(words))
-            seen = (ctx.agent, ctx.session, tool, found, ctx.asked_by, ctx.approved)
-            self.effects.append(Effect(*seen))
-            return "done"
-
-        return act
 
     def rules(self) -> tuple[motet.PolicyRule, ...]:
         random = self.random

@@ -9,7 +9,6 @@ cut off, and with runs that wait for a person.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 from typing import get_args
@@ -37,6 +36,7 @@ from tests.guarantees.test_g16_rooms import (
     WORD,
     Effect,
     Talk,
+    acting,
     told,
 )
 
@@ -75,17 +75,8 @@ class KilledTalk:
         agent = motet.Agent(name, model=mt.FunctionModel(answer, name=f"model of {name}"))
         for tool in TOOLS:
             effects: Effects = "read" if tool == "look" else "write"
-            agent.tool(name=tool, effects=effects)(self._tool(tool))
+            agent.tool(name=tool, effects=effects)(acting(tool, self.effects))
         return agent
-
-    def _tool(self, tool: str) -> Callable[[motet.Context[None], str], str]:
-        def act(ctx: motet.Context[None], words: str) -> str:
-            found = frozenset(WORD.findall(words))
-            seen = (ctx.agent, ctx.session, tool, found, ctx.asked_by, ctx.approved)
-            self.effects.append(Effect(*seen))
-            return "done"
-
-        return act
 
     async def open(self, host: Host) -> None:
         mode: RoomMode = self.random.choice([one for one in ROOM_MODES if one != "reject"])
