@@ -1,4 +1,4 @@
-"""The answer of a model, put together from the events of its stream. Pure."""
+"""The answer of a model, put together from the events of its stream; and its failure. Pure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from motet.protocols.chat import Call
+from motet.protocols.errors import Llm
 from motet.protocols.models import (
     CallArguments,
     CallStart,
@@ -21,7 +22,7 @@ from motet.protocols.models import (
     UsageReport,
 )
 
-__all__ = ["Assembler", "assemble", "unique_ids"]
+__all__ = ["Assembler", "assemble", "llm_error", "unique_ids"]
 
 
 class _CallParts(msgspec.Struct, eq=False):
@@ -122,3 +123,41 @@ def unique_ids(ids: list[str]) -> list[str]:
         used.add(candidate)
         unique.append(candidate)
     return unique
+
+
+# Failures
+
+LLM_KINDS = {
+    "overloaded": "unavailable",
+    "server": "unavailable",
+    "cut": "connection",
+    "quota": "rate_limit",
+}
+"""Kinds of ModelFailure with another name in Llm; all others keep their name."""
+
+ADVICE = {
+    "auth": "check the key and its permissions",
+    "rate_limit": "wait a while, or run fewer requests at once",
+    "quota": "add credit at the provider",
+    "timeout": "try again, or allow the model more time",
+    "connection": "check the network and the base URL",
+    "context_exhausted": "shorten the conversation",
+    "bad_request": "check the model's name and the request",
+    "overloaded": "try again later",
+    "server": "try again later",
+    "cut": "try again",
+    "refused": "use a scripted or recorded model",
+    "script": "add a step to the script",
+    "not_recorded": "record it with mode='missing', if that is meant",
+    "journal": "the replay ends here",
+}
+
+
+def llm_error(model: str, failure: ModelFailure, reason: str) -> Llm:
+    """The error of a request: the model, its failure, and advice."""
+    why = f" ({reason})" if reason else ""
+    return Llm(
+        f"{model} failed: {failure}{why}; {ADVICE.get(failure.kind, 'try again later')}",
+        kind=LLM_KINDS.get(failure.kind, failure.kind),
+        status=failure.status,
+    )

@@ -9,7 +9,7 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 import msgspec
 
 from motet.protocols.chat import Call, ChatMessage, JsonObject
-from motet.protocols.messages import StreamRequest
+from motet.protocols.messages import Message, StreamRequest
 from motet.protocols.tools import ToolSpec
 
 StopReason: TypeAlias = Literal[
@@ -166,13 +166,27 @@ class Generate(StreamRequest[Streamed, ModelResponse], frozen=True, tag="models.
     """Ask a provider's actor for one answer; the parts stream while it is made.
 
     ``user``, and ``payer``, the room or the session that it is for: these share the places of the
-    model fairly.
+    model fairly. ``id``: by which it can be revised.
     Raises ``Llm`` when the model failed after retries.
     """
 
     request: ModelRequest
     payer: str = ""
     user: str = ""
+    id: str = ""
+
+
+class Revise(Message, frozen=True, tag="models.revise"):
+    """Send ``request`` in place of the one with this id, which keeps its place in the line.
+
+    From its next attempt on: what a model is answering already is not taken back.
+    """
+
+    id: str
+    request: ModelRequest
+
+
+ModelProtocol: TypeAlias = Generate | Revise
 
 
 class ModelFailure(Exception):

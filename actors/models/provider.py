@@ -22,19 +22,21 @@ import trio
 from msgspec.structs import replace
 
 from motet.actors.models.catalog import Billed, priced
-from motet.protocols.errors import Llm
 from motet.protocols.fair_queue import FairQueue, Ticket
 from motet.protocols.messages import Request
-from motet.protocols.model_answers import Assembler
+from motet.protocols.model_answers import Assembler, llm_error
 from motet.protocols.models import (
     Finished,
     Generate,
     Model,
     ModelEvent,
     ModelFailure,
+    ModelProtocol,
+    ModelRequest,
     ModelResponse,
     Queued,
     Retrying,
+    Revise,
     Streamed,
 )
 from motet.runtime import Actor, ActorRef, Replies, handles
@@ -121,33 +123,8 @@ CONCURRENCY = 16
 POSITION_EVERY = 3.0
 """Seconds between two looks at the position of a request that waits."""
 
-LLM_KINDS = {
-    "overloaded": "unavailable",
-    "server": "unavailable",
-    "cut": "connection",
-    "quota": "rate_limit",
-}
-"""Kinds of ModelFailure with another name in Llm; all others keep their name."""
 
-ADVICE = {
-    "auth": "check the key and its permissions",
-    "rate_limit": "wait a while, or run fewer requests at once",
-    "quota": "add credit at the provider",
-    "timeout": "try again, or allow the model more time",
-    "connection": "check the network and the base URL",
-    "context_exhausted": "shorten the conversation",
-    "bad_request": "check the model's name and the request",
-    "overloaded": "try again later",
-    "server": "try again later",
-    "cut": "try again",
-    "refused": "use a scripted or recorded model",
-    "script": "add a step to the script",
-    "not_recorded": "record it with mode='missing', if that is meant",
-    "journal": "the replay ends here",
-}
-
-
-class Provider(Actor[Generate]):
+class Provider(Actor[ModelProtocol]):
     """One model. The requests in flight have the places of ``queue``, which users share fairly.
 
     A request can be cancelled while it waits in the queue, for the model or for a retry; its
@@ -161,19 +138,30 @@ class Provider(Actor[Generate]):
         self._billed = model if isinstance(model, Billed) else None
         self._queue = FairQueue(CONCURRENCY) if queue is None else queue
         self._waiting: dict[Ticket, trio.Event] = {}
+        self._requests: dict[str, ModelRequest] = {}
         self._random = random or Random(any_chance())
 
     @handles(Generate, concurrent=WAITING, here=True)
     async def generate(self, message: Generate, replies: Replies[Streamed]) -> ModelResponse:
         attempt = 1
-        while True:
-            try:
-                return await self._attempt(message, replies)
-            except ModelFailure as failure:
-                delay = self._delay(failure, attempt)
-                await replies.send(Retrying(attempt, delay, str(failure)))
-            await trio.sleep(delay)
-            attempt += 1
+        if message.id:
+            self._requests[message.id] = message.request
+        try:
+            while True:
+                try:
+                    return await self._attempt(message, replies)
+                except ModelFailure as failure:
+                    delay = self._delay(failure, attempt)
+                    await replies.send(Retrying(attempt, delay, str(failure)))
+                await trio.sleep(delay)
+                attempt += 1
+        finally:
+            self._requests.pop(message.id, None)
+
+    @handles(Revise)
+    async def revise(self, message: Revise) -> None:
+        if message.id in self._requests:  # else it is over
+            self._requests[message.id] = message.request
 
     async def _attempt(self, message: Generate, replies: Replies[Streamed]) -> ModelResponse:
         """One attempt, with a place among the requests in flight."""
@@ -182,8 +170,9 @@ class Provider(Actor[Generate]):
             if ticket.since is None:
                 await self._placed(ticket, replies)
             assembler = Assembler()
+            request = self._requests.get(message.id, message.request)
             try:
-                async with self._model.request(message.request) as events:
+                async with self._model.request(request) as events:
                     async for event in events:
                         assembler.feed(event)
                         try:
@@ -236,20 +225,10 @@ async def _say(replies: Replies[Streamed], notice: Queued) -> None:
         await replies.send(notice)
 
 
-def llm_error(model: str, failure: ModelFailure, reason: str) -> Llm:
-    """The error of a request: the model, its failure, and advice."""
-    why = f" ({reason})" if reason else ""
-    return Llm(
-        f"{model} failed: {failure}{why}; {ADVICE.get(failure.kind, 'try again later')}",
-        kind=LLM_KINDS.get(failure.kind, failure.kind),
-        status=failure.status,
-    )
-
-
 Find: TypeAlias = Callable[[str], Model]
 
 
-class Provide(Request[ActorRef[Generate]], frozen=True, tag="models.provide"):
+class Provide(Request[ActorRef[ModelProtocol]], frozen=True, tag="models.provide"):
     """Get the actor of this model. Raises ``UnknownName`` or ``MissingExtra``.
 
     ``generation``: the configuration of models to use.
@@ -283,7 +262,7 @@ class Models(Actor[Provide | ForgetModels]):
         self._queue = queue
 
     @handles(Provide)
-    async def provide(self, message: Provide) -> ActorRef[Generate]:
+    async def provide(self, message: Provide) -> ActorRef[ModelProtocol]:
         name = _name(message.model, message.generation)
         known = self.child(name)
         if known is not None and known.is_alive:

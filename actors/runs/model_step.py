@@ -165,12 +165,15 @@ class ModelStep:
                 # As it is to be read now, if a message was changed since it was made.
                 fixes = self._run.carried.fixes
                 final = fixed_request(fixes, asked) if fixes else asked
-                response = await provider.stream_to(Generate(final, *self._payer), take)
+                self._services.models.asked[self._run.id] = provider, final
+                message = Generate(final, *self._payer, self._run.id)
+                response = await provider.stream_to(message, take)
                 span.answered(response)
                 self._turn.spend(usage_of(response, sent.tokens))
             # A stop that came before the turn takes the answer wins, and keeps what was shown.
             await trio.lowlevel.checkpoint_if_cancelled()
         finally:
+            self._services.models.asked.pop(self._run.id, None)
             if metered:
                 budget.release(expected)
         if response.stop_reason == "context_exhausted":

@@ -124,6 +124,7 @@ class Runner:
         self.inbox.texts.correct(fix)
         if self.tool_step is not None:
             self.tool_step.correct(fix)
+        self.services.models.correct(self.run.id, fix)
         summary = fixed_text(fix, step.view.summary)
         history = tuple(map(fix, step.view.history))
         changed = before != (*turn.rows, *turn.waiting, *history) or summary != step.view.summary

@@ -6,6 +6,7 @@ Nothing here is replaced while a host lives: what a reload changes is in :class:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import date
 from typing import Protocol
 
@@ -31,11 +32,12 @@ from motet.protocols.approvals import ApprovalProtocol
 from motet.protocols.events import InputSteered
 from motet.protocols.limits import Limits
 from motet.protocols.memory import Memory
-from motet.protocols.models import Generate, ModelRequest, ModelResponse
+from motet.protocols.models import Generate, ModelProtocol, ModelRequest, ModelResponse, Revise
+from motet.protocols.room_copies import Fix, fixed_request
 from motet.protocols.session_keys import ROOM_CHANNEL
 from motet.protocols.sessions import LoadContext, SessionContext, SessionStoreMessage
 from motet.protocols.tools import ExecuteCall
-from motet.runtime import ActorRef
+from motet.runtime import ActorDead, ActorRef
 from motet.runtime.outside import wall_time
 
 
@@ -98,9 +100,10 @@ class ModelAccess:
     def __init__(self, models: ActorRef[Provide | ForgetModels], toolkits: Toolkits) -> None:
         self._models = models
         self._toolkits = toolkits
-        self._providers: dict[tuple[str, int], ActorRef[Generate]] = {}
+        self._providers: dict[tuple[str, int], ActorRef[ModelProtocol]] = {}
+        self.asked: dict[str, tuple[ActorRef[ModelProtocol], ModelRequest]] = {}
 
-    async def provider(self, model: str, generation: int) -> ActorRef[Generate]:
+    async def provider(self, model: str, generation: int) -> ActorRef[ModelProtocol]:
         """The actor that speaks to a model, as it was configured in ``generation``.
 
         Looked up again when it has ended.
@@ -116,6 +119,14 @@ class ModelAccess:
         for key in [key for key in self._providers if key[1] == generation]:
             del self._providers[key]
         await self._models.ask(ForgetModels(generation))
+
+    def correct(self, run_id: str, fix: Fix) -> None:
+        """Change the request of a run that may wait for a place at its model, or for a retry."""
+        if run_id in self.asked:
+            provider, request = self.asked[run_id]
+            self.asked[run_id] = provider, (fixed := fixed_request([fix], request))
+            with suppress(ActorDead):  # then it is asked for no more
+                provider.tell_nowait(Revise(run_id, fixed))
 
     def asking(
         self, run: Run, model: str, trace: RunTrace, purpose: str, turn: Turn | None = None
@@ -134,11 +145,13 @@ class ModelAccess:
                 payer.budget.hold(expected)
                 try:
                     provider = await self.provider(model, self._toolkits.current.generation)
-                    asked = Generate(request, *payer_of(run))
+                    self.asked[run.id] = provider, request
+                    asked = Generate(request, *payer_of(run), run.id)
                     response = await provider.stream_to(asked, span.part)
                     span.answered(response)
                     payer.spend(usage_of(response, tokens))
                 finally:
+                    self.asked.pop(run.id, None)
                     payer.budget.release(expected)
                 return response
 

@@ -32,6 +32,7 @@ from motet.actors.host import Host
 from motet.actors.models import demo
 from motet.actors.rooms import history
 from motet.actors.runs import finish, runner
+from motet.actors.runs.services import ModelAccess
 from motet.actors.runs.tool_step import ToolStep
 from motet.actors.storage import rooms as store
 from motet.actors.storage.run_access import RunJournal
@@ -39,6 +40,7 @@ from motet.actors.telemetry.tracer import Tracer
 from motet.protocols import room_changes
 from motet.protocols.approvals import ApprovalDecision
 from motet.protocols.chat import ChatMessage, ToolMessage
+from motet.protocols.config import ModelsConfig
 from motet.protocols.errors import MotetError
 from motet.protocols.models import ModelRequest
 from motet.protocols.results import Packed, unpack
@@ -61,6 +63,8 @@ CONFIG: Final = motet.HostConfig(
     recovery=motet.RecoveryConfig(resume_within=1e6),
     agents={"leo": motet.AgentConfig(model="demo")},
 )
+CROWDED: Final = attrs.evolve(CONFIG, models=ModelsConfig(concurrency=1))
+"""Requests of members wait for one another at a model."""
 ACTS: Final = (
     *("post",) * 4, "edit", "delete", "delete", "compact", "add", "crash", "crash", "restart",
     "reload", "terms", "stop",
@@ -80,6 +84,7 @@ class World:
             what waits for an answer is new to it. None: it is not here.
         calling: messages whose text has called ``cy`` since then; it reads those.
         quotes: members quote to tools what they were told, and people answer approvals.
+        config: of its host.
     """
 
     seed: object
@@ -96,6 +101,7 @@ class World:
     words: int = 0
     reads: Newcomers | None = None
     quotes: bool = False
+    config: motet.HostConfig = CONFIG
 
     def __attrs_post_init__(self) -> None:
         self.random, self.models = Random(f"{self.seed}"), Random(f"{self.seed}/models")
@@ -277,7 +283,7 @@ async def answer(host: Host, world: World) -> None:
 async def reload(host: Host, world: World) -> None:
     """An agent of the rooms below goes, or is here again."""
     world.away = not world.away
-    await host.reload(attrs.evolve(CONFIG, agents={}) if world.away else CONFIG)
+    await host.reload(attrs.evolve(world.config, agents={}) if world.away else world.config)
 
 
 DOES: Final = {
@@ -370,12 +376,14 @@ def nothing(*_: object) -> tuple[()]:
     return ()
 
 
-def problems(seed: object, length: int = 14, *, quotes: bool = False) -> list[str]:
-    world = World(seed, quotes=quotes)
+def problems(
+    seed: object, length: int = 14, *, quotes: bool = False, config: motet.HostConfig = CONFIG
+) -> list[str]:
+    world = World(seed, quotes=quotes, config=config)
     number = sum(map(ord, str(seed)))
     # The demo model quotes what it has no rule for; what an agent quotes, it says itself.
     quotes_nothing = patch.object(demo, "excerpt", nothing)
-    with quotes_nothing, mt.simulated_host(number, agents=world.agents(), config=CONFIG) as host:
+    with quotes_nothing, mt.simulated_host(number, agents=world.agents(), config=config) as host:
         talk(world, host, length)
         rest(host)
         return broken(world, host)
@@ -397,12 +405,22 @@ def test_a_changed_text_leaves_no_copy_in_what_tools_were_told(seed: str, length
     assert not problems(seed, length, quotes=True)
 
 
+def test_a_changed_text_leaves_no_copy_in_a_request_that_waits_for_a_place_at_its_model() -> None:
+    """With a planted defect, which this talk finds."""
+    with patch.object(ModelAccess, "correct", nothing):
+        assert problems("crowd 7", 20, config=CROWDED)
+    assert not problems("crowd 7", 20, config=CROWDED)
+
+
 @pytest.mark.sweep
 @pytest.mark.parametrize("part", range(8))
 @pytest.mark.parametrize("quotes", [False, True])
-def test_a_changed_text_leaves_no_copy_in_many_talks(part: int, quotes: bool) -> None:
+@pytest.mark.parametrize("config", [CONFIG, CROWDED])
+def test_a_changed_text_leaves_no_copy_in_many_talks(
+    part: int, quotes: bool, config: motet.HostConfig
+) -> None:
     for seed in range(100):
-        assert not problems(f"{part}/{seed}", 20, quotes=quotes), seed
+        assert not problems(f"{part}/{seed}", 20, quotes=quotes, config=config), seed
 
 
 def test_a_message_far_back_leaves_no_copy_either() -> None:

@@ -18,6 +18,7 @@ from motet.protocols.models import (
     Generate,
     ModelEvent,
     ModelFailure,
+    ModelProtocol,
     ModelResponse,
     Notice,
     Queued,
@@ -30,7 +31,9 @@ from tests.actors.models.builders import ScriptedModel, Step, request, say
 ASK = Generate(request("hi"))
 
 
-async def start(system: System, model: ScriptedModel, concurrency: int = 16) -> ActorRef[Generate]:
+async def start(
+    system: System, model: ScriptedModel, concurrency: int = 16
+) -> ActorRef[ModelProtocol]:
     return await system.start(
         lambda: Provider(model, queue=FairQueue(concurrency), random=Random(7)), name="provider"
     )

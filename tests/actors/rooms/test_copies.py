@@ -8,9 +8,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from trio.testing import MockClock
 
 import motet
 from motet import testing as mt
@@ -19,12 +21,13 @@ from motet.actors.storage.error_spool import SPILL_FILE
 from motet.actors.storage.location import Location
 from motet.actors.storage.schema import migrate
 from motet.protocols.chat import ToolMessage, UserMessage
+from motet.protocols.config import ModelsConfig
 from motet.protocols.error_rows import PART, SELECT_ERROR, insert_statement, part_statements
 from motet.protocols.errors import ErrorRecord
 from motet.protocols.models import ModelRequest
 from motet.protocols.results import Packed, pack, repacked, unpack
 from motet.protocols.room_changes import ChangedMessages, quoted_by, scrub
-from motet.protocols.rooms import RoomMessage
+from motet.protocols.rooms import RoomMessage, RoomPlan
 from motet.runtime.spill import SpillFile
 from motet.testing.errors import record
 from tests.actors.rooms.talk import agent, on_disk, until_idle
@@ -212,3 +215,34 @@ def test_a_call_that_waits_for_a_person_never_runs_with_a_text_that_was_changed(
                 host.call(allow, one.id)
             host.advance(1)
         assert sent == ["[#1 edited person ada] @ann hello"]
+
+
+@pytest.mark.parametrize("why", ["a place", "a retry"])
+async def test_a_request_that_waits_at_its_model_has_no_text_that_was_withdrawn_meanwhile(
+    why: str, autojump_clock: MockClock
+) -> None:
+    """It keeps its place in the line, and its number of attempts."""
+    sent: list[str] = []
+
+    def answers(request: ModelRequest) -> mt.Step:
+        sent.append(repr(request.messages))
+        is_first = why == "a retry" and len(sent) == 1
+        return mt.fail(503, retry_after=9) if is_first else mt.slow(mt.say("ok"), seconds=9)
+
+    model = mt.FunctionModel(answers, name="busy")
+    members = [motet.Agent(name, model=model) for name in ("ann", "ben")]
+    config = motet.HostConfig(models=ModelsConfig(concurrency=1))
+    async with motet.open_host(agents=members, config=config) as host:
+        first = await host.rooms.create("den", RoomPlan(("ann",)), principal=ADA)
+        room = await host.rooms.create("hall", RoomPlan(("ben",)), principal=ADA)
+        if why == "a place":
+            await host.rooms.post(first.name, "go", principal=ADA)
+            await trio.sleep(1)
+        await host.rooms.post(room.name, f"@ben {SECRET}", principal=ADA)
+        await trio.sleep(1)
+        assert len(sent) == 1
+        await host.rooms.post(room.name, "never mind", principal=ADA)
+        await host.rooms.delete_message(room.name, 1, principal=ADA)
+        await trio.sleep(30)
+        assert SECRET not in sent[1]
+        assert "[#1 withdrawn person ada]" in sent[1]
