@@ -9,7 +9,9 @@ is the number of a signal for the command. LIMITS is a list of ``NAME=NUMBER`` w
 ``TOTAL_MEMORY``, ``TOTAL_TASKS``, ``TOTAL_CPU`` and ``TOTAL_WRITTEN`` bound all processes of the
 command together, in bytes, threads and seconds. The guard looks at them ten times a second, and at
 the end once more: a process that lives for less than that is counted in the latter two at the end.
-A command that is over one is killed, and the guard says which one and exits with 125.
+A command that is over one is killed, and the guard says which one and exits with 125. ``GROUP=8``
+makes the directory with descriptor 8 the place of a control group for the command (``cgroups.py``),
+in which the kernel keeps the first three totals as well, without a pause between two looks.
 
 Invariants:
     - Every descendant of the command is a descendant of the guard, also after a double fork or a
@@ -42,6 +44,9 @@ TOTALS = {
 """Names of the totals, and what the guard calls them."""
 FAILED = 125
 """Exit code of a guard that could not do its work; the reason is the last line of the output."""
+
+COMMAND_GROUP = "motet-command-"
+"""The control group of a command; behind it stands the number of its guard."""
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -211,6 +216,77 @@ class Totals:
         return ""
 
 
+class Group:
+    """The control group of a command, in which the kernel keeps its totals.
+
+    A total whose controller the group does not have is left to the looks of the guard.
+    """
+
+    def __init__(self, place: int, bounds: dict[str, int]) -> None:
+        """Make it below the directory ``place``. Raises ``OSError``: it cannot be made."""
+        self._place, self._name = place, f"{COMMAND_GROUP}{os.getpid()}"
+        self._cpu = bounds.get("TOTAL_CPU", 0) * 1_000_000
+        os.mkdir(self._name, dir_fd=place)
+        if "TOTAL_TASKS" in bounds:
+            self._write("pids.max", bounds["TOTAL_TASKS"])
+        if "TOTAL_MEMORY" in bounds:
+            # All of it at once, or a command would go on without one of its processes.
+            self._write("memory.oom.group", 1)
+            self._write("memory.swap.max", 0)
+            self._write("memory.max", bounds["TOTAL_MEMORY"])
+
+    def enter(self) -> None:
+        """Move this process into it. Raises ``OSError``."""
+        if not self._write("cgroup.procs", 0):
+            raise OSError("the control group takes no process")
+
+    def over(self) -> str:
+        """The name of a total that is exceeded, or that the kernel had to enforce."""
+        if self._number("memory.events", b"oom_kill"):
+            return "memory"
+        if self._number("pids.events", b"max"):
+            return "tasks"
+        return "cpu" if 0 < self._cpu < self._number("cpu.stat", b"usage_usec") else ""
+
+    def kill(self) -> None:
+        """Kill all of its processes at once, also those that are being forked (Linux 5.14)."""
+        self._write("cgroup.kill", 1)
+
+    def remove(self) -> None:
+        """Remove it. A process that is about to vanish may be in it still."""
+        for _ in range(50):
+            try:
+                os.rmdir(self._name, dir_fd=self._place)
+            except FileNotFoundError:
+                return
+            except OSError:
+                time.sleep(0.002)
+            else:
+                return
+
+    def _number(self, name: str, key: bytes) -> int:
+        try:
+            file = os.open(f"{self._name}/{name}", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._place)
+        except OSError:
+            return 0
+        with open(file, "rb") as lines:
+            rows = dict(line.split() for line in lines.read().splitlines())
+        return int(rows.get(key, 0))
+
+    def _write(self, name: str, value: int) -> bool:
+        try:
+            file = os.open(f"{self._name}/{name}", os.O_WRONLY | os.O_CLOEXEC, dir_fd=self._place)
+        except OSError:
+            return False
+        try:
+            os.write(file, b"%d" % value)
+        except OSError:
+            return False
+        finally:
+            os.close(file)
+        return True
+
+
 class Guard:
     """One command from its start to the death of its last descendant."""
 
@@ -222,8 +298,10 @@ class Guard:
             if name
         }
         self._stdin = self._limits.pop("STDIN", None)
+        place = self._limits.pop("GROUP", None)
         bounds = {name: self._limits.pop(name) for name in TOTALS if name in self._limits}
         self._totals = Totals(bounds) if bounds else None
+        self._group = None if place is None else _group(place, bounds)
         self._over = ""
         self._argv = argv
         self._alone = False
@@ -246,10 +324,13 @@ class Guard:
             os.dup2(2, 1)  # or the host could not see that the command has closed its output
         self._wait_for_command()
         self._end_all()
+        over = self._over or self._over_at_the_end()
+        if self._group is not None:
+            self._group.remove()
         if not self._alone:
             return _fail("some processes could not be killed: " + _names())
-        if self._totals is not None and (self._over or self._totals.over_at_the_end()):
-            return _fail(f"limit {self._over or self._totals.over_at_the_end()}")
+        if over:
+            return _fail(f"limit {over}")
         if self._status is None:
             return 128
         if os.WIFSIGNALED(self._status):
@@ -259,6 +340,9 @@ class Guard:
     def _become_command(self, libc: ctypes.CDLL, guard: int) -> None:
         try:
             os.setsid()
+            if self._group is not None:
+                with contextlib.suppress(OSError):  # then the looks of the guard are left
+                    self._group.enter()
             libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
             if os.getppid() != guard:
                 os._exit(128 + signal.SIGKILL)  # the guard died before prctl, which missed it
@@ -283,7 +367,7 @@ class Guard:
                 now = time.monotonic()
                 look = look or now + LOOK_EVERY
                 if now >= look:
-                    self._over = self._totals.over(os.getpid())
+                    self._over = self._over_in_group() or self._totals.over(os.getpid())
                     look = time.monotonic() + LOOK_EVERY
                 pause = max(0.0, look - time.monotonic())
             if self._over:
@@ -293,6 +377,14 @@ class Guard:
             self._collect()
             if 0 in ready and not self._pass_on(os.read(0, 64)):
                 return
+
+    def _over_in_group(self) -> str:
+        return "" if self._group is None else self._group.over()
+
+    def _over_at_the_end(self) -> str:
+        if self._totals is None:
+            return ""
+        return self._over_in_group() or self._totals.over_at_the_end()
 
     def _pass_on(self, signals: bytes) -> bool:
         """Send the command these signals, while it is not reaped; False: the lifeline is closed."""
@@ -316,6 +408,8 @@ class Guard:
             self._wait_until_alone(time.monotonic() + self._grace)
         deadline = time.monotonic() + PATIENCE
         while not self._alone and time.monotonic() < deadline:
+            if self._group is not None:
+                self._group.kill()
             send(signal.SIGKILL)
             self._wait_until_alone(time.monotonic() + 0.02)
 
@@ -323,6 +417,15 @@ class Guard:
         while not self._alone and (left := deadline - time.monotonic()) > 0:
             select.select([self._wake], [], [], left)
             self._collect()
+
+
+def _group(place: int, bounds: dict[str, int]) -> Group | None:
+    """A group for the command; None: it cannot be made, and the looks of the guard are left."""
+    os.set_inheritable(place, False)  # the command could leave its group by it
+    try:
+        return Group(place, bounds)
+    except OSError:
+        return None
 
 
 def _only_wake(_number: int, _frame: object) -> None:

@@ -38,7 +38,8 @@ import msgspec
 import trio
 
 from motet.runtime import process_guard as guard
-from motet.runtime.process_guard import PATIENCE
+from motet.runtime.cgroups import Place, command_groups
+from motet.runtime.process_guard import PATIENCE, TOTALS
 
 
 class HeadTail:
@@ -329,6 +330,10 @@ def _look_for(program: Program) -> None:
 
 async def _start_guarded(program: Program) -> Child:
     _look_for(program)
+    groups: Place | None = None
+    if program.limits.keys() & TOTALS:
+        # In a thread, since the first look reads all of /proc.
+        groups = await trio.to_thread.run_sync(command_groups)
     options, passed = {"RLIMIT_CORE": 0, **program.limits}, list[int]()
     stdin: trio.abc.SendStream = Nothing()
     if program.reads:
@@ -339,6 +344,10 @@ async def _start_guarded(program: Program) -> Child:
         passed.append(os.dup(program.stdin))
     if passed:
         options["STDIN"] = passed[0]
+    if groups is not None:
+        with suppress(OSError):
+            passed.append(os.open(groups.path, os.O_PATH | os.O_DIRECTORY))
+            options["GROUP"] = passed[-1]
     listed = ",".join(f"{name}={value}" for name, value in options.items())
     words = [sys.executable, "-I", "-S", GUARD, str(program.grace), listed, *program.argv]
     try:
