@@ -182,8 +182,8 @@ _DIALOG = "UGFzc3dvcmQ6"
 SUSPECT = re.compile(
     r"[:=@+~%|<>?&\x1b\x9b\\]|--| [-/][A-Za-z]|\d{3}|[0-9A-Za-z_-]{16}"
     r"|eyJ|pw |rabbitmq|rclone|isakmp|server key|snmp-|SecureS|securestring|[\"'][ \t]{0,2},"
-    r"|radtest|freerdp|isql |kinit |autologon|nmcli|pdp |rman target"
-    r"|[Aa]uth |AUTH |[Pp]ass|PASS|[Bb]earer|BEARER|[Ii]dentified|IDENTIFIED|[Ss]et |SET "
+    r"|radtest|freerdp|isql |kinit |autologon|nmcli|pdp |rman target|[Ll]ogin |LOGIN "
+    r"|[Aa]uth |AUTH[ \"]|[Pp]ass|PASS|[Bb]earer|BEARER|[Ii]dentified|IDENTIFIED|[Ss]et |SET "
 )
 """A short text with a secret holds one of these; most texts have none, and are not searched."""
 NEEDED = re.compile(
@@ -191,7 +191,7 @@ NEEDED = re.compile(
     r"|pass|pw|psk|secret|token|key|auth|cred|bearer|cookie|private|identified|wpa|snmp-|securestring"
     r"|salt|pepper|rabbitmq|rclone|sp_add|login\(|schtasks|: eap|: xauth|net use|mnemonic|phrase"
     r"|radtest|freerdp|isql |kinit |autologon|nmcli|pdp |rman target"
-    r"|kennwort|wachtwoord|senha|adgangskode|parola"
+    r"|login |samlresponse|pdo|mysqli|getconnection|kennwort|wachtwoord|senha|adgangskode|parola"
 )
 """The same in lower case, for texts that hold a sign: one of these, too, is in each secret."""
 
@@ -366,6 +366,12 @@ def _is_open_above(rules: Rules, text: str, end: int, least: int) -> bool:
         return True
     if not _MANY_LINES.search(above):
         return False
+    # Where each line begins such a secret, the others before would each be tried in vain.
+    first = len(above)
+    for _ in range(_LINES):
+        if (first := above.rfind("\n", 0, first)) < 0:
+            break
+    above = above[first + 1 :]
     return rules.expression("open-lines").search(above) is not None
 
 
@@ -375,6 +381,8 @@ _MANY_LINES = re.compile(
 )
 REACH = 512
 """Characters of a line that :func:`is_open` reads."""
+_LINES = 24
+"""Lines of a secret, and the line of its name, at most."""
 _OPENERS = ("name", "variable", "login", "ugfz", "@\n")
 """Each line behind which a secret goes on holds one of these or the name of a secret, or ends with
 a part of a token. A password of an address that was cut behind its sign is one only at the end.

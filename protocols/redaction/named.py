@@ -29,6 +29,8 @@ from motet.protocols.redaction.values import (
 
 _FRONT = re.compile(r"[a-z0-9_.$ -]{0,40}")
 """What stands in front of a name, read backwards."""
+_ENCODED = re.compile(r"%(?:25){0,2}(?:3b|26|3f|2c|20|0a)")
+"""A sign of an address in front of a name, whose digits are none of its letters."""
 WINDOW = 400
 """Characters of a name and its value on which is decided; only a secret is read to its end."""
 _SEPARATORS = re.compile(r"[_. $-]+")
@@ -141,8 +143,7 @@ def named(
             continue
         if (found := whole(low, start, start + WINDOW)) is None:
             continue
-        shown = _FRONT.match(low[max(0, start - 40) : start][::-1])
-        front = shown.group()[::-1] if shown else ""
+        front = _front(low, start)
         line = front.rpartition(" ")[2]
         core, sign = found["core"], found["sign"]
         is_flag = line.startswith("--") or (line.startswith("-") and len(line) > 2)
@@ -169,6 +170,13 @@ def named(
         for one in made:
             yield one
             at = max(at, one[1])
+
+
+def _front(low: str, start: int) -> str:
+    shown = _FRONT.match(low[max(0, start - 40) : start][::-1])
+    edge = start - (shown.end() if shown else 0)
+    code = _ENCODED.match(low, max(0, edge - 1), start)
+    return low[code.end() if code else edge : start]
 
 
 def _apart(text: str, end: int, front: str) -> str:
@@ -298,7 +306,6 @@ def _is_key_of_a_vendor(rules: Rules, text: str, line: str, found: re.Match[str]
     return _LONG_KEY.match(value) is not None
 
 
-_AFTER_MORE = 1_200
 _LINES = 20
 
 
@@ -320,7 +327,7 @@ def _more(rules: Rules, text: str, low: str, found: re.Match[str], one: Found) -
     if after not in ("\n", "\r", "\\"):
         return []
     if found["quoted"] is not None:
-        rest = rules.expression("rest-of-quoted").match(text, end, end + _AFTER_MORE)
+        rest = rules.expression("rest-of-quoted").match(text, end, end + 1_200)
         quote = (found["quote"] or "").lstrip("\\")[:1]
         if rest is not None and text[rest.end() : rest.end() + 1] == quote:
             return [(end, rest.end(), start, kind)]
@@ -545,7 +552,7 @@ def _stands_alone(text: str, low: str, found: re.Match[str], end: int) -> bool:
 
 _LINE_HEAD = re.compile(r"(?:^|[\n{,(])[ \t]*(?:-[ \t]+)?[\"']?[a-z0-9_.-]{0,60}\Z")
 _TO_SPACE = re.compile(r"[^\s\"'`]*")
-_ENCODED_END = re.compile("%2[26c]|%7d|%5d")
+_ENCODED_END = re.compile("%(?:25){0,2}(?:2[26c]|7d|5d|3b[a-z_ +]{2,30}%(?:25){0,2}3d)")
 
 
 def pairs(rules: Rules, text: str, low: str, starts: list[int]) -> Iterator[Found]:

@@ -141,6 +141,8 @@ LIMIT = 65_536
 """Code points that are searched at once."""
 AHEAD = 8_192
 """Code points that are read behind them in a line that is longer, so that it's cut at no secret."""
+OPEN_LINES = 512
+"""Lines in a row behind each of which a secret may go on, at most: more are cut as one line."""
 _GOES_ON = re.compile(r"[^\s\"'`,;<>&\\]*")
 
 
@@ -219,7 +221,9 @@ class Redactor:
         table = _table()
         end = min(at + LIMIT, len(text))
         first = at + max(0, self._seen - 1) if at == 0 else at
-        while (end := text.rfind("\n", first, end)) >= 0:
+        for _ in range(OPEN_LINES):
+            if (end := text.rfind("\n", first, end)) < 0:
+                break
             if not finders.is_open(table, text, end + 1, at):
                 return end + 1
         return 0

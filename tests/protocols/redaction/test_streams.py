@@ -189,6 +189,23 @@ def test_a_line_comes_out_as_soon_as_it_has_ended() -> None:
     assert redactor.close() == ""
 
 
+def test_a_text_of_open_lines_is_not_looked_at_line_by_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Law: of a window in which each line may go on, so many ends of lines are tried at most."""
+    tried = [0]
+    is_open = finders.is_open
+
+    def noting(*given: Any) -> bool:
+        tried[0] += 1
+        return is_open(*given)
+
+    monkeypatch.setattr(finders, "is_open", noting)
+    text = "secret: |\n  abc\n" * (4 * LIMIT // 16)
+    assert redact_text(text) == text
+    assert tried[0] <= 6 * redaction.OPEN_LINES
+
+
 def test_memory_is_bounded_whatever_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Law: no more than a window and a piece are kept, and nothing longer is searched."""
     searched: list[int] = []
