@@ -280,16 +280,23 @@ async def run_in_thread(function: Callable[[], object], *, run_id: str, tool: st
 
 
 async def _in_thread(function: Callable[[], object], call: UnderWay) -> object:
+    failed: list[BaseException] = []
+
     def called() -> object:
         call.thread, began = threading.get_ident(), monotonic()
         try:
             return function()
+        except BaseException as error:  # Trio's thread reads its attributes, and would die of one
+            failed.append(error)
+            return None
         finally:
             call.worked = monotonic() - began
 
     async with has_place(call, "a thread", limiter_of(_limiter, THREADS)):
         value = await trio.to_thread.run_sync(called, abandon_on_cancel=False, limiter=_UNLIMITED)
     call.thread = 0
+    if failed:
+        raise failed.pop()
     return value
 
 
@@ -297,10 +304,7 @@ async def _in_thread(function: Callable[[], object], call: UnderWay) -> object:
 async def has_place(
     call: UnderWay | None, what: str, limiter: trio.CapacityLimiter
 ) -> AsyncGenerator[None]:
-    """A block with a place for a call, which begins then. Raises :class:`NotBegun`.
-
-    There is no checkpoint between the begin and the block.
-    """
+    """A block with a place for a call, which begins in its first step. Raises ``NotBegun``."""
     if call is not None:
         call.waits_for = what
     async with limiter:

@@ -221,6 +221,22 @@ async def test_a_synchronous_function_runs_in_a_worker_thread() -> None:
     assert await tool(where).run(CONTEXT, {}) != threading.get_ident()
 
 
+@pytest.mark.parametrize("name", ["__traceback__", "__class__", "__context__"])
+async def test_an_error_whose_attributes_raise_comes_out_of_a_thread(name: str) -> None:
+    class Unreadable(Exception):
+        def __getattribute__(self, asked: str) -> object:
+            if asked == name:
+                raise RuntimeError(asked)
+            return super().__getattribute__(asked)
+
+    def fail() -> str:
+        """Fail."""
+        raise Unreadable
+
+    with pytest.raises(Unreadable):
+        await tool(fail).run(CONTEXT, {})
+
+
 # Refusals. Each message says what is wrong and where.
 
 
