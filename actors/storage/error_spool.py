@@ -54,8 +54,6 @@ StoreBatch: TypeAlias = Callable[[Sequence[ErrorRecord]], Awaitable[Collection[s
 Recall: TypeAlias = Callable[[ErrorRecord], Awaitable[ErrorRecord]]
 SPOOL_LIMIT = 32_000_000
 """Bytes of errors in memory."""
-SLICE: Final = 64
-"""Calls that go on in one pass of the event loop: each takes some 70 us of it."""
 SPILL_FILE: Final = "errors.spill"
 LOSSES: Final = "error_store"
 """The name in place of a tool's in records of lost errors."""
@@ -83,29 +81,6 @@ class Report:
             assert self.captured is not None
             self.description = describe(self.captured)
         return self.description
-
-
-class Slices:
-    """Lets 64 tasks go on in a pass of the loop, the first of which lets the next ones in."""
-
-    def __init__(self) -> None:
-        self._gone, self._is_led, self._waiting = 0, False, trio.lowlevel.ParkingLot()
-
-    async def go_on(self) -> None:
-        """Wait, if many others go on now. No checkpoint otherwise."""
-        if self._gone < SLICE and not self._waiting:
-            self._gone += 1
-            return
-        if self._is_led:
-            await self._waiting.park()
-            if self._is_led:
-                return
-        self._is_led = True
-        try:
-            await trio.lowlevel.checkpoint()
-        finally:
-            self._gone = len(self._waiting.unpark(count=SLICE))
-            self._is_led = False
 
 
 ErrorEntry: TypeAlias = Entry[Report, ErrorRecord]

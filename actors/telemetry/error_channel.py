@@ -15,7 +15,7 @@ import trio
 from motet.actors.errors.capture import capture, describe
 from motet.actors.errors.classify import failure_text, kind_lines
 from motet.actors.errors.log import logger
-from motet.actors.storage.error_spool import ErrorEntry, ErrorSpool, Report, Slices
+from motet.actors.storage.error_spool import ErrorEntry, ErrorSpool, Report
 from motet.actors.telemetry.tracer import StoreSpan, Tracer
 from motet.protocols.chat import JsonObject
 from motet.protocols.error_pages import detail_data
@@ -28,6 +28,7 @@ from motet.protocols.tools import unsuccessful
 from motet.runtime import ActorRef
 from motet.runtime.describe import EXAMPLE_ID, error_text, find_id, summarize
 from motet.runtime.exceptions import serialize_error, type_name
+from motet.runtime.spool_entries import Slices
 
 DETAIL_TOOLS = frozenset({"get_error_detail", "get_error_details"})
 """The tool that shows stored errors, and its alias. Their own failures are not stored."""

@@ -16,8 +16,10 @@ import trio
 from msgspec.structs import replace
 
 from motet.protocols.chat import Call
+from motet.protocols.redaction.redact import redact_text
 from motet.protocols.tools import CallResult, ExecuteCall
 from motet.runtime import ActorRef, Asks, Failed, Settled
+from motet.runtime.describe import error_text, summarize
 
 BEFORE_START = "Cancelled before it started: nothing was done."
 WHILE_RUNNING = "Cancelled while it was running: part of its effect may have happened."
@@ -156,5 +158,6 @@ class RunningBatch:
 
 def unknown(call: Call, error: Exception) -> CallResult:
     """The result of a call without an answer, which may have had its effect."""
-    text = f"Nobody knows how this call ended ({error}); check before repeating it."
+    said = summarize(redact_text(error_text(error)))
+    text = f"Nobody knows how this call ended ({said}); check before repeating it."
     return CallResult(call.id, call.name, text, "unknown", kind="unknown")

@@ -112,16 +112,23 @@ def is_plain(value: object, limit: int) -> TypeGuard[str]:
 
 
 def is_large(value: object) -> bool:
-    """Whether a value has more than :data:`IN_THREAD_FROM` characters, found in bounded time."""
+    """Whether a value has more than :data:`IN_THREAD_FROM` characters, found in bounded time.
+
+    Raises nothing: one that cannot be read is not large, and :func:`readable` says what it is.
+    """
     room, rest = IN_THREAD_FROM, [value]
-    while rest and room >= 0:
-        one = rest.pop()
-        room -= len(one) if isinstance(one, str | bytes | bytearray) else _NODE
-        if isinstance(one, Mapping):
-            items = cast("Mapping[object, object]", one)
-            rest += [part for pair in islice(items.items(), room // _NODE + 1) for part in pair]
-        elif isinstance(one, list | tuple):
-            rest += islice(cast("Sequence[object]", one), room // _NODE + 1)
+    try:
+        with foreign_code:
+            while rest and room >= 0:
+                one = rest.pop()
+                room -= len(one) if isinstance(one, str | bytes | bytearray) else _NODE
+                if isinstance(one, Mapping):
+                    some = islice(cast("Mapping[object, object]", one).items(), room // _NODE + 1)
+                    rest += [part for pair in some for part in pair]
+                elif isinstance(one, list | tuple):
+                    rest += islice(cast("Sequence[object]", one), room // _NODE + 1)
+    except Exception:
+        return False
     return room < 0
 
 

@@ -11,7 +11,7 @@ import trio.testing
 from trio.testing import MockClock
 
 from motet.actors.errors.classify import NO_TEXT
-from motet.actors.storage.error_spool import SLICE, ErrorSpool, Slices
+from motet.actors.storage.error_spool import ErrorSpool
 from motet.actors.storage.error_store import ErrorStore
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
@@ -22,6 +22,7 @@ from motet.protocols.errors import GetError, ListErrors
 from motet.protocols.events import ErrorStoreFailed
 from motet.protocols.storage import DiskFull, Rows, Transaction
 from motet.runtime import open_system
+from motet.runtime.spool_entries import SLICE, Slices
 from tests.actors.errors.builders import FakeWriter, Warnings, open_store
 from tests.protocols.redaction.builders import alike
 

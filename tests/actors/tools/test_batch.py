@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from motet.actors.tools.batch import RunningBatch
+from motet.actors.tools.batch import RunningBatch, unknown
 from motet.protocols.chat import Call
 from motet.protocols.tools import CallResult, ExecuteCall
 from tests.actors.tools.batches import Watched, answering, run_batch
@@ -199,3 +199,11 @@ async def test_nothing_starts_in_a_scope_that_is_cancelled(cancel_first: bool) -
                 scope.cancel()
             await run_batch(CALLS, tools, limit=8)
     assert started == ([] if cancel_first else [0, 1, 2, 3])
+
+
+def test_the_error_of_a_call_without_an_answer_is_redacted_and_one_short_line() -> None:
+    error = ValueError("no way to postgres://u:hunter2hunter2@h/db \ud800\n" + "x" * 1_000)
+    text = unknown(Call("c", "t"), error).text
+    assert "hunter2" not in text
+    assert "[secret:" in text
+    assert len(text.encode()) < 250

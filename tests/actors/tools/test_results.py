@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from textwrap import fill
+from typing import NoReturn
 
 import pytest
 import trio
@@ -20,6 +21,7 @@ from motet.actors.tools.results import (
     INLINE_LIMIT,
     Inlined,
     inline,
+    is_large,
     is_plain,
     readable,
     result_page,
@@ -170,8 +172,13 @@ async def test_a_value_that_cannot_be_read_is_still_a_text() -> None:
         def __repr__(self) -> str:
             raise RuntimeError
 
+    class Lazy(dict[str, int]):
+        def items(self) -> NoReturn:
+            raise ValueError("postgres://u:hunter2hunter2@h/db")
+
     cycle: list[object] = []
     cycle.append(cycle)
+    assert not is_large(Lazy(a=1))
     assert (await shown(None, Hostile())).text.startswith("[unserializable result")
     assert (await shown(None, cycle)).text.startswith("[unserializable result")
     assert (await shown(None, "\ud800")).text == "\ufffd"
