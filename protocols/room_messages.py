@@ -18,6 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from motet.protocols.errors import InputValidation, NotFound
+from motet.protocols.escalations import AnswerEscalation
 from motet.protocols.events import MessageChanged, MessageDeleted, MessageEdited, MessageReaction
 from motet.protocols.messages import Request
 from motet.protocols.room_calls import (
@@ -39,6 +40,7 @@ from motet.protocols.rooms import (
     RoomMessage,
     RoomState,
     RoomStoreMessage,
+    Said,
 )
 from motet.protocols.sessions import Principal
 from motet.protocols.texts import escaped, plain_name
@@ -109,6 +111,32 @@ class Amendment:
     text: str = ""
     moderates: bool = False
     asked_by: tuple[Principal, ...] = ()
+
+
+class Post(Request[Said], frozen=True, tag="room.post"):
+    """A message of a person. Answered when it is on disk. Raises as ``RoomHistory.post``.
+
+    ``clears``: the stops of the room when it was sent, so that one that overtakes it counts for it;
+    ``asked_by``: the people whose words they are, if a run says them.
+    """
+
+    author: Principal
+    text: str
+    key: str | None = None
+    clears: int = 0
+    answers: AnswerEscalation | None = None
+    invited: bool = False
+    asked_by: tuple[Principal, ...] = ()
+    reply_to: int | None = None
+
+
+class Amend(Request[RoomMessage], frozen=True, tag="room.amend"):
+    """A change of a message. Answered when it is on disk. Raises as ``RoomHistory.amend``."""
+
+    wish: Amendment
+
+
+RoomMessages: TypeAlias = Post | Amend
 
 
 def checked(wish: Amendment, message: RoomMessage) -> Standing:

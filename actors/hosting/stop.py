@@ -8,16 +8,15 @@ drains takes no new inputs, and the runs it does not finish are on disk for the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
+from collections.abc import Callable
 
 import attrs
 import trio
 from msgspec.structs import replace
 
 from motet.actors.hosting.answers import sees
+from motet.actors.rooms.api import RoomApi
 from motet.actors.rooms.live import RoomStop
-from motet.actors.rooms.table import RoomTable
 from motet.actors.runs.queue import SuspendedRun
 from motet.actors.runs.run import CLOSING, SHUTDOWN, PendingInput, Run
 from motet.actors.runs.suspend import SuspendedRuns
@@ -26,7 +25,7 @@ from motet.actors.sessions.intake import Intake
 from motet.actors.transcript.history import is_from
 from motet.protocols.errors import NotFound
 from motet.protocols.run_states import NOT_BEGUN
-from motet.protocols.sessions import Principal, StopReport
+from motet.protocols.sessions import Principal, StopReport, joined
 from motet.runtime.programs import Strays
 
 
@@ -38,7 +37,7 @@ class Stops:
     """
 
     _table: RunTable
-    _rooms: RoomTable
+    _rooms: RoomApi
     _suspended_runs: SuspendedRuns
     _intake: Intake
     _resumable: bool = attrs.field(alias="resumable", kw_only=True)
@@ -59,7 +58,7 @@ class Stops:
             raise TypeError("stop() needs one of run_id=..., session=..., room=... or everything")
         why = f"stopped by {principal.user}"
         strays = Strays()
-        rooms = self._stopped_rooms(room, why, principal) if room or everything else []
+        rooms = await self._stopped_rooms(room, why, principal) if room or everything else []
         if room is not None:
             stop = Stop()
         elif run_id is not None:
@@ -78,7 +77,8 @@ class Stops:
             await stop.wait()
             for one in rooms:
                 await one.wait()
-        report = _sum(stop, rooms)
+        asked = {run.id for run in stop.runs}.union(*(one.asked for one in rooms))
+        report = joined([stop.report(), *(one.report() for one in rooms)], asked)
         owners = (*report.stopped, *report.already_stopping, *report.still_running)
         return replace(report, processes=strays.left(owners))
 
@@ -206,35 +206,22 @@ class Stops:
             one.stopped = one.stopped or why
         return [one.run_id for one in found]
 
-    def _stopped_rooms(self, name: str | None, why: str, principal: Principal) -> list[RoomStop]:
-        """The one of that name, or all. Raises ``NotFound``."""
-        known = self._rooms.rooms
+    async def _stopped_rooms(
+        self, name: str | None, why: str, principal: Principal
+    ) -> list[RoomStop]:
+        """The one of that name, or all. Only a room that rests is looked up on disk. Raises
+        ``NotFound``.
+        """
+        table = self._rooms.parts.table
         if name is None:
-            mine = [one for one in known.values() if sees(principal, one.settings.owner)]
+            mine = [one for one in table.rooms.values() if sees(principal, one.settings.owner)]
             return [one.stop(why) for one in mine]
-        if name not in known or not known[name].settings.open_to(principal):
-            raise NotFound(f"no open room {name!r}")
-        self._rooms.clocks.demand_stop(known[name].settings.standing, principal)
-        return [one.stop(why) for one in (known[name], *self._rooms.threads(name))]
+        live = table.rooms.get(name)
+        standing = live.settings.standing if live else await self._rooms.reader(name, principal)
+        table.clocks.demand_stop(standing, principal)
+        found = (table.rooms.get(name), *table.threads(name))
+        return [one.stop(why) for one in found if one is not None]
 
 
 def _is_active(run: Run) -> bool:
     return run.is_running and run.lineage.caller is None
-
-
-def _sum(stop: Stop, rooms: Sequence[RoomStop]) -> StopReport:
-    """One report: a run of a room's member may be the principal's in a session, too."""
-    reports = [stop.report(), *(one.report() for one in rooms)]
-    asked = {run.id for run in stop.runs}.union(*(one.asked for one in rooms))
-    already = _each(report.already_stopping for report in reports)
-    return StopReport(
-        stopped=_each(report.stopped for report in reports),
-        already_stopping=[run_id for run_id in already if run_id not in asked],
-        dropped_inputs=_each(report.dropped_inputs for report in reports),
-        still_running=_each(report.still_running for report in reports),
-        held_by=_each(report.held_by for report in reports),
-    )
-
-
-def _each(lists: Iterable[Sequence[str]]) -> list[str]:
-    return list(dict.fromkeys(chain.from_iterable(lists)))

@@ -311,7 +311,7 @@ async def start_actors(
         inputs=Inputs(
             intake, access, table, stores.sessions, services, lambda: generations.registry, readers
         ),
-        stops=Stops(table, sessions.room_table, suspended_runs, intake, resumable=resumable),
+        stops=Stops(table, rooms, suspended_runs, intake, resumable=resumable),
         answers=Answers(suspended_runs, access, intake, stores.sessions, services.events, rooms),
         interrupted=interrupted,
         add=room_parts.add,

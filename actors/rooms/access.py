@@ -163,7 +163,7 @@ class RoomAccess:
             await parts.journal.settle()
         # Shielded: what is on disk takes effect.
         with trio.CancelScope(shield=True):
-            rooms = (live, *parts.table.threads(room)) if live else ()
+            rooms = (*filter(None, (live,)), *parts.table.threads(room))
             async with AsyncExitStack() as stack:
                 if isinstance(request, ChangePeople):
                     record, before = await self.standing(room)
@@ -181,7 +181,9 @@ class RoomAccess:
                     raise NotFound("this invite is used up, over or revoked: ask for another one")
                 _, standing = await self.standing(room)
                 parts.table.clocks.decided(standing)
-                for one in rooms:
+                parts.table.decisions += 1
+                live = parts.table.rooms.get(room)  # also one that was opened meanwhile
+                for one in (*filter(None, (live,)), *parts.table.threads(room)):
                     new = definition
                     if definition and one is not live:
                         new = thread_room(definition[0], one.name), definition[1]

@@ -66,7 +66,7 @@ class LiveRoom:
     """One open room. It stays when the room's actor is restarted or passivated.
 
     ``resume_within``: seconds after which an unfinished round is not resumed after a restart: its
-    answer would come too late to be expected.
+    answer would come too late to be expected. ``returns``: its definition is on disk.
     """
 
     settings: RoomSettings
@@ -75,6 +75,7 @@ class LiveRoom:
     members: MemberRunner
     publisher: RoomPublisher
     resume_within: float
+    returns: bool
     _summarising: trio.Lock = attrs.field(factory=trio.Lock, init=False)
 
     @property
@@ -85,7 +86,13 @@ class LiveRoom:
     def rests(self) -> bool:
         """Whether nothing happens in it, so that its actor may go."""
         waiting = self.control.is_posting or self.history.state.waiting or self.members.live()
-        return self.control.idle.is_set() and not (waiting or self.history.behind)
+        is_over = self.control.idle.is_set() and self.history.waits  # a crash makes it idle, too
+        return is_over and not (waiting or self.history.behind)
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether it would be the same, opened again; of gone agents it would tell anew."""
+        return self.returns and not (self.settings.gone or self.history.state.scrubbing)
 
     @property
     def was_away(self) -> bool:

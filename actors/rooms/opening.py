@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequ
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from hashlib import sha256
-from typing import Self, TypeVar
+from typing import Self, TypeAlias, TypeVar
 
 import attrs
 import msgspec
@@ -24,7 +24,6 @@ from motet.actors.rooms.history import RoomHistory
 from motet.actors.rooms.live import LiveRoom
 from motet.actors.rooms.member import DetachedTurns, MemberRunner
 from motet.actors.rooms.publisher import RoomPublisher, room_stream
-from motet.actors.rooms.room import Amend, Post
 from motet.actors.rooms.state import RoomControl, RoomSettings
 from motet.actors.rooms.table import Close, Open, RoomTable, no_room
 from motet.actors.runs.run import Run
@@ -42,7 +41,15 @@ from motet.protocols.models import is_repeatable
 from motet.protocols.room_conditions import TextMention
 from motet.protocols.room_config import SELECTOR, RoomConfig, in_thread, listed, standing_of
 from motet.protocols.room_copies import edits_of_copies
-from motet.protocols.room_messages import Act, Amendment, FindMessages, OpenThread, RoomStoreRequest
+from motet.protocols.room_messages import (
+    Act,
+    Amend,
+    Amendment,
+    FindMessages,
+    OpenThread,
+    Post,
+    RoomStoreRequest,
+)
 from motet.protocols.room_reading import MOST, number_of
 from motet.protocols.room_speakers import (
     FirstOf,
@@ -83,6 +90,7 @@ from motet.protocols.tools import ToolRetry
 from motet.runtime import ActorDead, ActorRef
 
 T = TypeVar("T")
+Above: TypeAlias = tuple[Run, str] | None
 
 
 # The handle of a program
@@ -396,7 +404,7 @@ class RoomParts:
 
 
 async def open_room(
-    parts: RoomParts, room: Room | str, principal: Principal, above: tuple[Run, str] | None = None
+    parts: RoomParts, room: Room | str, principal: Principal, above: Above = None
 ) -> OpenRoom:
     """Open a room; one that is open already stays as it is. ``above``: as of ``MemberRunner``.
 
@@ -416,30 +424,31 @@ async def open_room(
 
 
 async def _opened(
-    parts: RoomParts,
-    room: Room | str,
-    name: str,
-    principal: Principal,
-    above: tuple[Run, str] | None,
+    parts: RoomParts, room: Room | str, name: str, principal: Principal, above: Above
 ) -> LiveRoom:
-    record = await parts.store.ask(FindRoom(name, 0))
-    found = known_room(parts, name, record) or (room if isinstance(room, Room) else None)
-    if found is None:
-        if principal.role == "admin":
-            raise UnknownName("room", name, list(parts.config().rooms))
-        raise no_room(name)
-    of_host = name in parts.config().rooms and isinstance(room, str)
-    owner = record.owner if record and not above else "" if of_host else principal.user
-    standing = standing_of(name, owner, found.people, record, found.newcomers)
-    if standing.role(principal) is None:
-        raise no_room(name)
-    infos, gone = await present_members(parts, found)
-    settings = RoomSettings(found, infos, standing, gone)
-    if record is None:
-        # The room of a call is none of those that its user has made: no list and no cap counts it.
-        run = above[0].id if above else None
-        await parts.store.ask(CreateRoom(name, "" if above else owner, above=run))
-    new = _live(parts, settings, above)
+    while True:
+        decisions = parts.table.decisions
+        record = await parts.store.ask(FindRoom(name, 0))
+        found = known_room(parts, name, record) or (room if isinstance(room, Room) else None)
+        if found is None:
+            if principal.role == "admin":
+                raise UnknownName("room", name, list(parts.config().rooms))
+            raise no_room(name)
+        of_host = name in parts.config().rooms and isinstance(room, str)
+        owner = record.owner if record and not above else "" if of_host else principal.user
+        standing = standing_of(name, owner, found.people, record, found.newcomers)
+        if standing.role(principal) is None:
+            raise no_room(name)
+        infos, gone = await present_members(parts, found)
+        settings = RoomSettings(found, infos, standing, gone)
+        if record is None:
+            # The room of a call is none of those that its user made: no list and no cap counts it.
+            run = above[0].id if above else None
+            await parts.store.ask(CreateRoom(name, "" if above else owner, above=run))
+        if decisions == parts.table.decisions:  # else one is not in what was read
+            break
+    returns = bool(record and record.plan and name not in parts.config().rooms)
+    new = _live(parts, settings, above, returns=returns)
     live = parts.table.rooms.setdefault(name, new)
     if live is new:
         live.announce(gone)
@@ -458,10 +467,9 @@ async def _opened_thread(
             raise NotFound(f"no message {number} in room {home!r}")
         await parts.store.ask(OpenThread(name))
     of = whole.live.settings
-    settings = RoomSettings(
-        thread_room(of.latest, name), of.expected, in_thread(of.standing, name), of.gone
-    )
-    return parts.table.rooms.setdefault(name, _live(parts, settings, None))
+    room, standing = thread_room(of.latest, name), in_thread(of.standing, name)
+    settings = RoomSettings(room, of.expected, standing, of.gone)
+    return parts.table.rooms.setdefault(name, _live(parts, settings, None, returns=True))
 
 
 async def run_below(parts: RoomParts, run: Run, call: str, room: RoomLike, text: str) -> RoomResult:
@@ -522,8 +530,8 @@ async def read_back(parts: RoomParts, run: Run, before: str | int, limit: int) -
 
 def known_room(parts: RoomParts, name: str, record: RoomRecord | None) -> Room | None:
     """The definition of a room, if it is open, configured or made by a person."""
-    if name in parts.table.rooms:
-        return parts.table.rooms[name].settings.room  # another may be planned for its next round
+    if (live := parts.table.rooms.get(name)) is not None:
+        return live.settings.room  # another may be planned for its next round
     if name in parts.config().rooms:
         return configured_room(name, parts.config().rooms[name])
     return planned_room(name, record.plan) if record and record.plan else None
@@ -580,7 +588,7 @@ async def _described(parts: RoomParts, member: Member) -> MemberInfo:
     return replace(member.info, description=agent.description)
 
 
-def _live(parts: RoomParts, settings: RoomSettings, above: tuple[Run, str] | None) -> LiveRoom:
+def _live(parts: RoomParts, settings: RoomSettings, above: Above, *, returns: bool) -> LiveRoom:
     control = RoomControl(parts.closing, above[0] if above else None)
     publisher = RoomPublisher(settings.name, parts.publisher, parts.journal)
     table = parts.table
@@ -589,4 +597,4 @@ def _live(parts: RoomParts, settings: RoomSettings, above: tuple[Run, str] | Non
     clocks, lags = table.clocks, table.lags
     history = RoomHistory(settings, control, parts.store, publisher, clocks, lags, members.correct)
     within = parts.config().recovery.resume_within
-    return LiveRoom(settings, control, history, members, publisher, within)
+    return LiveRoom(settings, control, history, members, publisher, within, returns)

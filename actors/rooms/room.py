@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TypeAlias
 
 import trio
 from msgspec.structs import replace
@@ -20,14 +19,14 @@ from motet.actors.rooms.history import ATTEMPT, Change
 from motet.actors.rooms.live import LiveRoom
 from motet.actors.rooms.member import MOST_ENTERED, STUCK, Given, Steering
 from motet.protocols import room_floor as floor
-from motet.protocols.escalations import AnswerEscalation
-from motet.protocols.messages import Request
 from motet.protocols.models import Usage
 from motet.protocols.room_calls import AWAY, CUT_OFF, noted, unknown_names
 from motet.protocols.room_limits import Planned
 from motet.protocols.room_messages import (
-    Amendment,
+    Amend,
     Draft,
+    Post,
+    RoomMessages,
     asked_also,
     draft_of,
     is_recalled,
@@ -61,37 +60,11 @@ from motet.protocols.rooms import (
     Said,
     Waiting,
 )
-from motet.protocols.sessions import FINAL, Principal
+from motet.protocols.sessions import FINAL
 from motet.runtime import Actor, handles
 from motet.runtime.outside import age_of, foreign_code, wall_time
 
 _log = logger("motet.rooms")
-
-
-class Post(Request[Said], frozen=True, tag="room.post"):
-    """A message of a person. Answered when it is on disk. Raises as ``RoomHistory.post``.
-
-    ``clears``: the stops of the room when it was sent, so that one that overtakes it counts for it;
-    ``asked_by``: the people whose words they are, if a run says them.
-    """
-
-    author: Principal
-    text: str
-    key: str | None = None
-    clears: int = 0
-    answers: AnswerEscalation | None = None
-    invited: bool = False
-    asked_by: tuple[Principal, ...] = ()
-    reply_to: int | None = None
-
-
-class Amend(Request[RoomMessage], frozen=True, tag="room.amend"):
-    """A change of a message. Answered when it is on disk. Raises as ``RoomHistory.amend``."""
-
-    wish: Amendment
-
-
-RoomMessages: TypeAlias = Post | Amend
 
 
 class RoomActor(Actor[RoomMessages]):

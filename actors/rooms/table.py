@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from urllib.parse import quote
+from weakref import WeakValueDictionary
 
 import trio
 
 from motet.actors.rooms.definition import acts_as
 from motet.actors.rooms.live import LiveRoom
-from motet.actors.rooms.room import RoomActor, RoomMessages
+from motet.actors.rooms.room import RoomActor
 from motet.actors.sessions.router import CROWDED_SWEEP, IDLE_AFTER, SWEEP_EVERY
 from motet.protocols.errors import NotFound
 from motet.protocols.messages import Request
 from motet.protocols.room_clocks import RoomClocks
+from motet.protocols.room_messages import RoomMessages
 from motet.runtime import Actor, ActorRef, Supervision, handles
 from motet.runtime.outside import steady_time, wall_time
 
@@ -39,14 +41,19 @@ class RoomTable:
     """The open rooms of a host by name: plain data, which stays when an actor is restarted.
 
     Attributes:
-        rooms: changed by :func:`open_room` and :class:`Close` only.
+        rooms: changed by :func:`open_room` and :class:`Close` only. Weak: a room stays as long as
+            anybody has it, so that there are never two of one name; ``held`` has the others.
+        held: those that have an actor, are not at rest, or could not be opened again.
+        decisions: counts the stored changes of people and plans.
         changing: held while the stored definition of a room is changed.
         clocks: of people's messages, mutes and invites.
         reopened: set when the unfinished rooms of the last host are open.
     """
 
     def __init__(self) -> None:
-        self.rooms: dict[str, LiveRoom] = {}
+        self.rooms = WeakValueDictionary[str, LiveRoom]()
+        self.held: dict[str, LiveRoom] = {}
+        self.decisions = 0
         self.changing = trio.Lock()
         self.reopened = trio.Event()
         self.clocks = RoomClocks(steady_time, wall_time)
@@ -115,6 +122,7 @@ class Rooms(Actor[Open | Close]):
             if live is None:
                 raise no_room(request.name)
             await self.stop_child(name)  # one that is ending has its name until it has ended
+            self._table.held[request.name] = live
             live.control.busy()
             try:
                 actor = await self.start_child(lambda: RoomActor(live), name=name)
@@ -129,23 +137,30 @@ class Rooms(Actor[Open | Close]):
     @handles(Close)
     async def close(self, request: Close) -> None:
         self._table.rooms.pop(request.name, None)
+        self._table.held.pop(request.name, None)
         await self.stop_child(actor_name(request.name))
 
     async def _sweep(self) -> None:
-        """End the actors of rooms that rest for a while, or are too many: all is on disk."""
         while True:
-            now, alive = trio.current_time(), self._alive()
-            due = alive[0].history.touched + IDLE_AFTER if alive else 0.0
+            now, touched = trio.current_time(), [one.history.touched for one in self._alive()]
+            due = touched[0] + IDLE_AFTER if touched else 0.0
             with trio.move_on_at(max(due, now + SWEEP_EVERY)):
                 await self._crowded.wait()
                 await trio.sleep(CROWDED_SWEEP)
-            self._crowded, alive = trio.Event(), self._alive()
-            old = trio.current_time() - IDLE_AFTER
-            for place, live in enumerate(alive):
-                is_spare = len(alive) - place > MOST
-                if live.rests and (is_spare or live.history.touched <= old):
-                    await self.stop_child(actor_name(live.name))
-            self._count = len(self.children)
+            self._crowded = trio.Event()
+            await self._passivate()  # a function of its own: it keeps no room once it has returned
+
+    async def _passivate(self) -> None:
+        """End the actors of rooms that rest for a while, or are too many, and let these go."""
+        alive, old = self._alive(), trio.current_time() - IDLE_AFTER
+        for place, live in enumerate(alive):
+            is_spare = len(alive) - place > MOST
+            if live.rests and (is_spare or live.history.touched <= old):
+                await self.stop_child(actor_name(live.name))
+        self._count = len(names := self.children)
+        for name, live in tuple(self._table.held.items()):
+            if live.is_stored and live.rests and actor_name(name) not in names:
+                del self._table.held[name]
 
     def _alive(self) -> list[LiveRoom]:
         """The rooms that have an actor, the longest untouched first."""

@@ -212,7 +212,12 @@ class Stumbles(Condition):
         return ""
 
 
-async def test_a_room_goes_on_after_a_crash_of_its_actor(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("most", [0, table.MOST])
+async def test_a_room_goes_on_after_a_crash_of_its_actor(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while rooms that rest give up their actors: it does not rest."""
+    monkeypatch.setattr(table, "MOST", most)
     crashes: list[str] = []
 
     async def warn(_: RoomHistory, message: str) -> None:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import motet
 from motet.actors.rooms.opening import OpenRoom
-from motet.actors.rooms.room import Post
 from motet.protocols.events import AnyEvent, CallDropped, RoomIdle, RoomTurn
+from motet.protocols.room_messages import Post
 from motet.protocols.rooms import NOBODY, STOPPED, ListRooms, RoomMode, RoomView
 from motet.protocols.sessions import Principal
 from tests.actors.rooms.talk import Speaks, agent, model_of, said, turns, until_idle
