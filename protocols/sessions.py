@@ -6,8 +6,7 @@ every run ends in exactly one status.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from itertools import chain
+from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -436,18 +435,6 @@ class StopReport(msgspec.Struct, frozen=True):
     still_running: list[str] = []
     held_by: list[str] = []
     processes: list[str] = []
-
-
-def joined(reports: Sequence[StopReport], asked: Collection[str]) -> StopReport:
-    """One report of several stops, which may have runs in common: a run of a room's member may be
-    the principal's in a session, too. ``asked``: the runs that these were the first to stop.
-    """
-    each = {
-        name: list(dict.fromkeys(chain.from_iterable(getattr(one, name) for one in reports)))
-        for name in StopReport.__struct_fields__
-    }
-    already = [run_id for run_id in each.pop("already_stopping") if run_id not in asked]
-    return StopReport(already_stopping=already, **each)
 
 
 class Ack(msgspec.Struct, frozen=True):

@@ -8,7 +8,8 @@ drains takes no new inputs, and the runs it does not finish are on disk for the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from itertools import chain
 
 import attrs
 import trio
@@ -25,7 +26,7 @@ from motet.actors.sessions.intake import Intake
 from motet.actors.transcript.history import is_from
 from motet.protocols.errors import NotFound
 from motet.protocols.run_states import NOT_BEGUN
-from motet.protocols.sessions import Principal, StopReport, joined
+from motet.protocols.sessions import Principal, StopReport
 from motet.runtime.programs import Strays
 
 
@@ -78,7 +79,7 @@ class Stops:
             for one in rooms:
                 await one.wait()
         asked = {run.id for run in stop.runs}.union(*(one.asked for one in rooms))
-        report = joined([stop.report(), *(one.report() for one in rooms)], asked)
+        report = _joined([stop.report(), *(one.report() for one in rooms)], asked)
         owners = (*report.stopped, *report.already_stopping, *report.still_running)
         return replace(report, processes=strays.left(owners))
 
@@ -225,3 +226,15 @@ class Stops:
 
 def _is_active(run: Run) -> bool:
     return run.is_running and run.lineage.caller is None
+
+
+def _joined(reports: Sequence[StopReport], asked: Collection[str]) -> StopReport:
+    """One report of several stops, which may have runs in common: a run of a room's member may be
+    the principal's in a session, too. ``asked``: the runs that these were the first to stop.
+    """
+    each = {
+        name: list(dict.fromkeys(chain.from_iterable(getattr(one, name) for one in reports)))
+        for name in StopReport.__struct_fields__
+    }
+    already = [run_id for run_id in each.pop("already_stopping") if run_id not in asked]
+    return StopReport(already_stopping=already, **each)
