@@ -239,8 +239,13 @@ def suspend_turn(state: RoomState, name: str, waits: Waiting) -> RoomState:
     return _after("suspend", state, replace(state, waiting={**state.waiting, name: waits}))
 
 
-def settle_turn(state: RoomState, name: str, seconds: float) -> RoomState:
-    """A suspended run has ended. ``seconds``: time that does not count against the round."""
+def settle_turn(state: RoomState, name: str, seconds: float, problem: str = "") -> RoomState:
+    """A suspended run has ended, perhaps without an answer.
+
+    ``seconds``: time that does not count against the round.
+    """
+    if problem and (waits := state.waiting.get(name)) is not None:
+        state = still_owes(state, name, waits.asked_by)
     others = {other: waits for other, waits in state.waiting.items() if other != name}
     after = replace(state, waiting=others, opened=state.opened + seconds)
     return _after("settle", state, after)

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from motet.actors.agents.spec import AgentSpec, AnyAgent
 from motet.actors.errors.log import logger
 from motet.actors.rooms.definition import acts_as, member_session
+from motet.actors.rooms.history import RoomHistory
 from motet.actors.rooms.publisher import show_above
 from motet.actors.rooms.state import RoomSettings
 from motet.actors.runs.queue import SuspendedRun
@@ -551,7 +552,7 @@ class Steering:
         queued = self._waiting
         self._waiting = [(n, message if m.seq == message.seq else m) for n, m in queued]
 
-    async def run(self) -> None:
+    async def run(self, history: RoomHistory) -> None:
         """Deliver the queued messages to the members who have the floor."""
         if self._running:
             return
@@ -559,6 +560,7 @@ class Steering:
         try:
             while self._waiting:
                 before, message = self._waiting.pop(0)
+                await history.record(lambda state: state)  # with the people whose words these are
                 for member, run in self._members.running_members().items():
                     if self._through.get(member, self._begun) >= before:
                         await self._deliver(member, run, message)

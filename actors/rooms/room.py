@@ -147,7 +147,7 @@ class RoomActor(Actor[RoomMessages]):
                 # Before its words can enter: later turns of the round answer them as well.
                 self._history.assume(partial(floor.ask_also, who=post.author))
                 if self._steering.add(message, before):
-                    self.start_soon(self._steering.run)
+                    self.start_soon(self._steering.run, self._history)
 
     # Moves
 
@@ -293,7 +293,7 @@ class RoomActor(Actor[RoomMessages]):
         shown = await self._shown_when_cut(lost)
 
         def change(state: RoomState) -> RoomState:
-            after = noted(shown(floor.recover_round(state, again)), *notices)
+            after = noted(floor.recover_round(shown(state), again), *notices)
             return replace(after, usage=self._members.usage)
 
         await self._history.record(change)
@@ -564,7 +564,7 @@ class RoomActor(Actor[RoomMessages]):
             used = usage_between(waits.counted, turn.usage) if holds else Usage()
             seconds = members.add_detached(used, began)
         turn = at_limit(turn, waits.planned, members.over if holds else {})
-        note = partial(floor.settle_turn, name=name, seconds=seconds)
+        note = partial(floor.settle_turn, name=name, seconds=seconds, problem=turn.problem)
         if turn.problem and self._control.overtaken(mark):
             await self._history.record(note, patient=False)
         else:

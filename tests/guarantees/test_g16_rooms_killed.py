@@ -2,19 +2,22 @@
 not have had alone, by the rules of ``test_g16_rooms``.
 
 The talk is that of the living host: people post, in the room and in threads, and edit messages;
-members obey the words that they are told, and repeat them. In between the host is killed,
-also in the middle of a post, an edit or an approval, and the next one goes on: with turns that were
-cut off, and with runs that wait for a person.
+members obey the words that they are told, and repeat them, and the room is stopped. In between the
+host is killed, also in the middle of a post, an edit, a stop or an approval, and the next one goes
+on: with turns that were cut off, and with runs that wait for a person.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from random import Random
 from typing import get_args
 
 import attrs
 import pytest
+import trio
 from msgspec.structs import replace
 
 import motet
@@ -42,7 +45,7 @@ from tests.guarantees.test_g16_rooms import (
 )
 
 OWNER = Principal("ada")
-ACTS = (*["post"] * 4, "thread", "edit", "edit", "approve", "crash")
+ACTS = (*["post"] * 4, "thread", "edit", "edit", "approve", "stop", "crash")
 
 
 @attrs.define
@@ -69,9 +72,10 @@ class KilledTalk:
             other = self.models.choice([one for one in AGENTS if one != name])
             offered = [one.name for one in request.tools if one.name in TOOLS]
             if offered and self.models.random() < 0.6:
-                return mt.call(self.models.choice(offered), words=words)
+                step = mt.call(self.models.choice(offered), words=words)
+                return mt.slow(step, seconds=self.models.choice((0.0, 0.3)))
             text = f"{self.models.choice(['', f'@{other} '])}so {words}"
-            return mt.slow(mt.say(text), seconds=self.models.choice((0.01, 0.1)))
+            return mt.slow(mt.say(text), seconds=self.models.choice((0.01, 0.1, 0.9)))
 
         agent = motet.Agent(name, model=mt.FunctionModel(answer, name=f"model of {name}"))
         for tool in TOOLS:
@@ -111,8 +115,12 @@ class KilledTalk:
             with suppress(MotetError):
                 await host.approve(one.id, decision)
 
+    async def stop(self, host: Host) -> None:
+        with suppress(MotetError):  # nothing was said yet
+            await host.stop(room=self.room)
+
     def tell(self, host: mt.SimulatedHost) -> None:
-        does = {"edit": self.edit, "approve": self.approve, "post": self.post}
+        does = {"edit": self.edit, "approve": self.approve, "post": self.post, "stop": self.stop}
         host.call(self.open)
         for _ in range(14):
             act = self.random.choice(ACTS)
@@ -172,6 +180,77 @@ def test_a_room_gives_nobody_a_right_that_they_lack_after_kills(
     played += [play(seed) for seed in range(3, 6)]
     assert [wrong for wrong, _ in played] == [[]] * 6
     assert sum(effects for _, effects in played) > 12
+
+
+# Turns that end without an answer: their people are those of the next one, which reads their words.
+
+
+def obeying(paid: list[list[str]], tool: str) -> list[motet.Agent[None, str]]:
+    """Members that first use a tool and then work for long, and pay when they are told to go on."""
+
+    def answer(request: ModelRequest) -> mt.Step:
+        said = [row.text for row in request.messages]
+        if "begin" in said[-1]:
+            return mt.call(tool)
+        if "go on" not in said[-1]:
+            return mt.slow(mt.say("ok"), seconds=9)
+        return mt.call("pay") if any("pay" in text for text in said) else mt.say("no")
+
+    agents = [motet.Agent(name, model=mt.FunctionModel(answer, name=name)) for name in AGENTS]
+    for agent in agents:
+
+        @agent.tool(approval=True)
+        async def ask() -> str:
+            return "asked"
+
+        @agent.tool(effects="write")
+        async def look() -> str:
+            await trio.sleep(1)
+            return "seen"
+
+        @agent.tool(effects="write")
+        async def pay(ctx: motet.Context[None]) -> str:
+            paid.append(sorted(who.user for who in ctx.asked_by))
+            return "paid"
+
+    return agents
+
+
+@pytest.mark.parametrize(
+    ("mode", "tool", "said"),
+    [
+        ("collect", "ask", (("cy", "@ann begin, and pay"), ("bob", "@ben hello"), "stop")),
+        ("steer", "look", (("bob", "@ann begin"), ("cy", "and pay"), "crash")),
+    ],
+)
+def test_the_turn_after_one_that_was_cut_off_answers_those_whose_words_have_entered_that(
+    mode: RoomMode, tool: str, said: Sequence[tuple[str, str] | str]
+) -> None:
+    """It was stopped beside the round, or it was killed when another person had spoken into it."""
+    paid = list[list[str]]()
+
+    async def opened(host: Host) -> str:
+        plan = RoomPlan(AGENTS, mode=mode, activation="mention")
+        return (await host.rooms.create("r", plan, people=("*",), principal=OWNER)).name
+
+    with mt.simulated_host(1, agents=obeying(paid, tool)) as host:
+        room = host.call(opened)
+        for one in (*said, ("bob", "@ann go on")):
+            match one:
+                case "stop":
+                    host.call(lambda found: found.stop(room=room))
+                case "crash":
+                    host.advance(1)
+                    host.crash()
+                case (user, text):
+                    post = partial(_post, room=room, user=user, text=text)
+                    host.call(post)
+            host.advance(0.5)
+    assert paid == [["bob", "cy"]]
+
+
+async def _post(host: Host, room: str, user: str, text: str) -> None:
+    await host.rooms.post(room, text, principal=Principal(user))
 
 
 @pytest.mark.sweep
