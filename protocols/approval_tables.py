@@ -57,6 +57,9 @@ HEAR = f"""
 UPDATE steps SET body = json_insert(body, '$.asked_by[#]', json(?2))
 WHERE run_id = ?1 AND step = {STATE_STEP}"""
 
+# So has its turn in a room that no host has open: one that has it open replaces the whole state.
+HEAR_IN_ROOM = "UPDATE rooms SET state = room_heard(state, ?2, ?3) WHERE name = ?1"
+
 GRANT = """
 INSERT INTO approval_grants (id, agent, tool, user, asker, by, created, approval)
 SELECT 'grant_' || substr(a.id, 5) || '_' || asker.key,

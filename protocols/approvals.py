@@ -287,7 +287,8 @@ class AnswerApproval(Request[Settled], frozen=True, tag="approvals.answer"):
     """Answer it; the same answer again changes nothing. Raises ``NotFound``, ``ApprovalAnswered``.
 
     ``allow-always`` stores its grants in the same transaction, and ``who``, whose words the note
-    is, is added to the people whom these ``runs`` answer.
+    is, is added to the people whom these ``runs`` answer, and the turn of the room's member whose
+    ``session`` it is.
     """
 
     id: str
@@ -296,6 +297,7 @@ class AnswerApproval(Request[Settled], frozen=True, tag="approvals.answer"):
     note: str = ""
     who: Principal | None = None
     runs: tuple[str, ...] = ()
+    session: str = ""
 
 
 class ExpireApproval(Request[Settled], frozen=True, tag="approvals.expire"):

@@ -21,6 +21,7 @@ from motet.protocols.approvals import hash_of
 from motet.protocols.error_rows import OF_SESSION, PART
 from motet.protocols.errors import ErrorRecord
 from motet.protocols.results import repacked
+from motet.protocols.room_calls import read_also
 from motet.protocols.room_copies import (
     WITHDRAWN,
     corrected_json,
@@ -73,6 +74,12 @@ def _asked_also(state: str, people: str) -> str:
     return msgspec.json.encode(before | {"asked_by": [*asked, *added]}).decode()
 
 
+def _heard(state: str, member: str, who: str) -> str:
+    """The state of a room in a turn of whose member the words of somebody are read."""
+    after = msgspec.json.decode(state, type=RoomState)
+    return msgspec.json.encode(read_also(after, member, [_person(who)])).decode()
+
+
 def _root_changed(state: str, people: str) -> str:
     """The state of a thread whose turns under way read the new words in its first message."""
     after = msgspec.json.decode(state, type=RoomState)
@@ -80,6 +87,7 @@ def _root_changed(state: str, people: str) -> str:
 
 
 _people: Final = msgspec.json.Decoder(tuple[Principal, ...]).decode
+_person: Final = msgspec.json.Decoder(Principal).decode
 FUNCTIONS: Final[dict[str, tuple[Callable[..., str], int]]] = {
     "room_text": (corrected_json, 3),
     "room_preview": (previews_json, 3),
@@ -88,6 +96,7 @@ FUNCTIONS: Final[dict[str, tuple[Callable[..., str], int]]] = {
     "room_result": (_in_result, 7),
     "room_hash": (hash_of, 1),
     "room_asked": (_asked_also, 2),
+    "room_heard": (_heard, 3),
     "room_root": (_root_changed, 2),
     "user_gone": (without_user, 3),
 }

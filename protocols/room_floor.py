@@ -163,8 +163,12 @@ def _with(people: Sequence[Principal], who: Principal) -> tuple[Principal, ...]:
     return tuple(dict.fromkeys((*people, who)))
 
 
-def asked_by(state: RoomState, name: str) -> tuple[Principal, ...]:
-    """The people whose words a member answers that has the floor."""
+def asked_by(state: RoomState, name: str, *, late: bool = False) -> tuple[Principal, ...]:
+    """The people whose words a member answers that has the floor. ``late``: in an earlier turn that
+    has waited; it may end while its member has the floor again.
+    """
+    if late and name in state.waiting:
+        return state.waiting[name].asked_by
     return next((due.asked_by for due in state.floor.speaking if due.name == name), ())
 
 

@@ -23,6 +23,7 @@ from motet.protocols.room_messages import line_of
 from motet.protocols.rooms import MemberInfo, RoomMessage
 from motet.protocols.run import RunResult
 from motet.protocols.sanitize import NO_REPLY, SilenceMatch, is_silent
+from motet.protocols.sessions import Principal
 
 PASS = "PASS"
 SILENT = (PASS, f"I {PASS}", NO_REPLY)
@@ -216,6 +217,7 @@ class Turn:
         usage: of its run, so far.
         tools: the tools that it has called.
         repeated: another run has made it, after the end of a host had cut off the first.
+        asked_by: the people whose words it answers, if its run has ended in this host, beside it.
     """
 
     run_id: str = ""
@@ -229,6 +231,7 @@ class Turn:
     tools: tuple[str, ...] = ()
     usage: Usage = attrs.field(factory=Usage)
     repeated: bool = False
+    asked_by: tuple[Principal, ...] = ()
 
 
 def turn_of(result: RunResult[object]) -> Turn:

@@ -160,6 +160,12 @@ def is_of_room(key: str) -> bool:
     return chat is not None and chat.channel == ROOM_CHANNEL
 
 
+def member_at(key: str) -> tuple[str, str] | None:
+    """The room and the name of the member whose session it is."""
+    chat = parse_key(key) if is_of_room(key) else None
+    return (chat.chat, chat.agent) if chat is not None else None
+
+
 def is_group(key: str) -> bool:
     """Whether several people talk with an agent in a session, over a channel."""
     chat = parse_key(key)

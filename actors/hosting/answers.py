@@ -174,7 +174,7 @@ class Answers:
                 # Before the note is read: whoever is heard too early only takes rights away.
                 who = Principal(by) if by else principal
                 runs = await self._rooms.hear(known.run_id, known.session, who)
-                answer = replace(answer, who=who, runs=runs)
+                answer = replace(answer, who=who, runs=runs, session=known.session)
             return await self._suspended_runs.answer(answer, deps)
         raise AssertionError("nobody cancels this scope")
 

@@ -113,9 +113,12 @@ class DetachedTurns:
 
     async def outcome(self, session: str, run_id: str) -> Turn:
         """The result of a run, as soon as it has ended. Cancelling is harmless."""
-        published = trio.Event()
+        published, people = trio.Event(), tuple[Principal, ...]()
 
         def notice(record: EventRecord) -> None:
+            nonlocal people
+            if record.run_id == run_id and (run := self.services.table.runs.get(run_id)):
+                people = run.input.asked_by
             if record.run_id == run_id and isinstance(record.event, Terminal):
                 published.set()
 
@@ -125,7 +128,7 @@ class DetachedTurns:
                 with trio.move_on_after(LOOK):
                     await published.wait()
                     published = trio.Event()
-            return turn
+            return attrs.evolve(turn, asked_by=people)
         finally:
             detach()
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from motet.actors.agents.registry import Resolver
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.errors.log import logger
-from motet.actors.rooms.definition import CHANNEL, Member, Room, acts_as, thread_room
+from motet.actors.rooms.definition import Member, Room, acts_as, thread_room
 from motet.actors.rooms.history import RoomHistory
 from motet.actors.rooms.live import LiveRoom
 from motet.actors.rooms.member import DetachedTurns, MemberRunner
@@ -76,7 +76,7 @@ from motet.protocols.rooms import (
     RoomResult,
     Said,
 )
-from motet.protocols.session_keys import parse_key, thread_of
+from motet.protocols.session_keys import member_at, thread_of
 from motet.protocols.sessions import (
     LOCAL,
     Principal,
@@ -500,10 +500,9 @@ def for_runs(parts: RoomParts) -> tuple[InRoom, FromRoom]:
 
 def member_of(parts: RoomParts, session: str) -> tuple[LiveRoom | None, str]:
     """The open room whose member a session is, and the member's name."""
-    chat = parse_key(session)
-    live = parts.table.rooms.get(chat.chat) if chat and chat.channel == CHANNEL else None
-    own = chat and live and session == live.members.session(chat.agent)
-    return (live, chat.agent) if chat and own else (None, "")
+    room, name = member_at(session) or ("", "")
+    live = parts.table.rooms.get(room)
+    return (live, name) if live and session == live.members.session(name) else (None, "")
 
 
 async def read_back(parts: RoomParts, run: Run, before: str | int, limit: int) -> str:

@@ -20,7 +20,7 @@ from motet.actors.rooms.live import LiveRoom
 from motet.actors.rooms.member import MOST_ENTERED, STUCK, Given, Steering
 from motet.protocols import room_floor as floor
 from motet.protocols.models import Usage
-from motet.protocols.room_calls import AWAY, CUT_OFF, noted, unknown_names
+from motet.protocols.room_calls import AWAY, CUT_OFF, noted, read_also, unknown_names
 from motet.protocols.room_limits import Planned
 from motet.protocols.room_messages import (
     Amend,
@@ -492,9 +492,7 @@ class RoomActor(Actor[RoomMessages]):
         elif turn.floor_to:
             notices.append(f"{name} has given the floor to {turn.floor_to!r}, who is not here")
 
-        # An earlier turn that has waited may end while its member has the floor again.
-        waits = self._state.waiting.get(name) if late else None
-        asked_by = waits.asked_by if waits else floor.asked_by(self._state, name)
+        asked_by = floor.asked_by(self._state, name, late=late)
         draft = None if silent else Draft(name, text, run_id=turn.run_id, asked_by=asked_by)
 
         def change(state: RoomState) -> RoomState:
@@ -564,6 +562,7 @@ class RoomActor(Actor[RoomMessages]):
             used = usage_between(waits.counted, turn.usage) if holds else Usage()
             seconds = members.add_detached(used, began)
         turn = at_limit(turn, waits.planned, members.over if holds else {})
+        self._history.assume(partial(read_also, name=name, people=turn.asked_by))
         note = partial(floor.settle_turn, name=name, seconds=seconds, problem=turn.problem)
         if turn.problem and self._control.overtaken(mark):
             await self._history.record(note, patient=False)

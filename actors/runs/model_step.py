@@ -163,11 +163,10 @@ class ModelStep:
                     self.full_name, self._toolkit.generation
                 )
                 # As it is to be read now, if a message was changed since it was made.
-                fixes = self._run.carried.fixes
-                final = fixed_request(fixes, asked) if fixes else asked
-                self._services.models.asked[self._run.id] = provider, final
-                message = Generate(final, *self._payer, self._run.id)
-                response = await provider.stream_to(message, take)
+                run = self._run
+                final = fixed_request(run.carried.fixes, asked) if run.carried.fixes else asked
+                self._services.models.asked[run.id] = provider, final
+                response = await provider.stream_to(Generate(final, *self._payer, run.id), take)
                 span.answered(response)
                 self._turn.spend(usage_of(response, sent.tokens))
             # A stop that came before the turn takes the answer wins, and keeps what was shown.

@@ -41,6 +41,7 @@ from motet.protocols.approvals import (
 )
 from motet.protocols.chat import Call, JsonObject, ToolMessage
 from motet.protocols.room_costs import spent
+from motet.protocols.session_keys import member_at
 from motet.protocols.storage import Row, Statement
 
 _FIELDS = tuple(name for name in ApprovalInfo.__struct_fields__ if name != "blocked")
@@ -83,11 +84,12 @@ def answer(request: AnswerApproval, now: float) -> tuple[Statement, ...]:
     note, by = storable(request.note), storable(request.by)
     given = (request.id, request.decision, note, by, now)
     decide = sql.DENY if request.decision == "deny" else sql.ALLOW
-    always = request.decision == "allow-always"
+    always, at = request.decision == "allow-always", member_at(request.session)
     return (
         Statement(decide, given, expect=1),
         *((Statement(sql.GRANT, (request.id, by, now)),) if always else ()),
         *(Statement(sql.HEAR, (run, to_json(request.who))) for run in request.runs),
+        *((Statement(sql.HEAR_IN_ROOM, (*at, to_json(request.who))),) if at else ()),
         Statement(sql.ONE, (request.id,), expect=1),
     )
 

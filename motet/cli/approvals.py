@@ -33,11 +33,13 @@ from motet.protocols.approvals import (
     ListApprovals,
     ListGrants,
     RevokeGrant,
+    is_told,
 )
 from motet.protocols.errors import ConfigError, NotFound
 from motet.protocols.events import RunWaiting, Terminal
 from motet.protocols.gateway_approvals import GrantsList
 from motet.protocols.review import question
+from motet.protocols.session_keys import is_of_room
 from motet.protocols.sessions import LOCAL
 
 
@@ -69,6 +71,9 @@ def answer(
         raise ConfigError("which one? motet approvals allow ID, or deny ID")
     request = AnswerApproval(approval, decision, LOCAL.user, note)
     known = trio.run(_one, setup.state, approval)
+    if known is not None and is_told(decision, note) and is_of_room(known.session):
+        runs, session = (known.run_id,), known.session
+        request = AnswerApproval(approval, decision, LOCAL.user, note, LOCAL, runs, session)
     if known is not None and not json:
         print(_described(known), file=sys.stderr)
     if lock_owner(setup.state) is not None:

@@ -245,6 +245,8 @@ def test_the_turn_after_one_that_was_cut_off_answers_those_whose_words_have_ente
                 case (user, text):
                     post = partial(_post, room=room, user=user, text=text)
                     host.call(post)
+                case _:
+                    raise ValueError(one)
             host.advance(0.5)
     assert paid == [["bob", "cy"]]
 

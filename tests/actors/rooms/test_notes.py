@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
 
 import motet
+from motet.cli import approvals as cli
+from motet.cli.setup import Setup
 from motet.protocols.room_acts import AddPerson, SetTerms
 from motet.protocols.rooms import RoomPlan
+from motet.protocols.sessions import LOCAL
 from tests.actors.rooms.talk import agent
 from tests.scripted import Scripted, Step, call, say
 
@@ -60,11 +64,11 @@ async def asked(host: motet.Host, hold: float) -> str:
     return found[0].id
 
 
-async def people(host: motet.Host, name: str) -> dict[str, list[str]]:
+async def people(host: motet.Host, name: str, who: motet.Principal = OWNER) -> dict[str, list[str]]:
     """Whom the messages of the agents answer, when both have spoken."""
     with trio.fail_after(60):
         while True:
-            said = await host.rooms.history(name, principal=OWNER)
+            said = await host.rooms.history(name, principal=who)
             of = {one.author: [who.user for who in one.asked_by] for one in said}
             if {"ops", "ben"} <= {*of}:
                 return {one: of[one] for one in ("ops", "ben")}
@@ -119,6 +123,40 @@ async def test_a_note_of_an_earlier_host_counts(tmp_path: Path) -> None:
         both = ["alice", "mallory"]
         assert await people(host, name) == {"ops": both, "ben": both}
     assert deployed == []
+
+
+@pytest.mark.parametrize("beside", [True, False])
+async def test_a_note_counts_in_a_room_that_no_host_has_open_or_from_a_command_beside_its_host(
+    beside: bool, tmp_path: Path
+) -> None:
+    """The turn may answer before its room is opened again."""
+    deployed: list[tuple[str, ...]] = []
+    agents = [ops(deployed), agent("ben", "well")]
+    room = motet.Room("club", members=agents, activation="mention")
+    note = "no: deploy now instead"
+    async with motet.open_host(tmp_path, agents=agents, config=config(LEFT)) as host:
+        opened = await host.open_room(room)
+        await opened.post("@ops start", user="alice")
+        which = await asked(host, LEFT)
+        if beside:
+            setup = Setup(config(LEFT), None, tmp_path, chosen=True)
+            deny = partial(cli.answer, setup, which, "deny", note, json=True)
+            await trio.to_thread.run_sync(deny)
+            assert await people(host, "club", LOCAL) == {
+                "ops": ["alice", "local"],
+                "ben": ["alice", "local"],
+            }
+    if not beside:
+        later = ops(deployed, call(("deploy", {})), say("@ben it is done")), agent("ben", "well")
+        async with motet.open_host(tmp_path, agents=later, config=config(LEFT)) as host:
+            await host.approve(which, "deny", note=note, by="mallory")
+            with trio.fail_after(60):
+                while not await host.runs(status="completed"):
+                    await trio.sleep(0.002)
+            await host.open_room(motet.Room("club", members=later, activation="mention"))
+            both = ["alice", "mallory"]
+            assert await people(host, "club", LOCAL) == {"ops": both, "ben": both}
+        assert deployed == []
 
 
 async def test_a_note_that_a_sub_agent_reads_counts_for_its_callers() -> None:
