@@ -117,8 +117,7 @@ class RoomAccess:
             run.ask_also(who)
             heard[run.id] = run.session
             run = runs.get(run.lineage.caller[0]) if run.lineage.caller else None
-        for one in heard.values():
-            live, name = member_of(self.parts, one)
+        for live, name in (member_of(self.parts, one) for one in heard.values()):
             if live is not None:
                 await live.history.hear(name, who)
         return tuple(heard)
