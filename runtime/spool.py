@@ -379,11 +379,13 @@ class Spool(ABC, Generic[T, R]):
     async def _store_all(self) -> None:
         delay = RETRY
         while True:
+            stored = self._counts.stored
             if not (self._ready or self._held_up or self._spill):
                 await self._doors.prepared.park()
             elif await self._store_batch() and (not self._spill or await self._drain()):
                 delay = RETRY
-                self._tell_losses()
+                if self._counts.stored > stored:  # else what tells of losses is lost, too, and told
+                    self._tell_losses()
             else:
                 with trio.move_on_after(delay):
                     await self._doors.prepared.park()

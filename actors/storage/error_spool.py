@@ -252,8 +252,9 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         records = await self._as_now(records)
         self.failing.update(record.session_id for record in records)
         try:
-            with foreign_code:
-                clashes = await self._store(records)
+            with foreign_code:  # also around its answer, which may be anything
+                taken = await self._store(records)
+                clashes = {*taken}.intersection(one.id for one in records) if taken else ()
         except StorageError:
             raise
         except Exception as error:

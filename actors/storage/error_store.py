@@ -11,6 +11,7 @@ import math
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
+from types import NoneType
 from typing import ClassVar, TypeVar
 
 import msgspec
@@ -71,8 +72,7 @@ def _clamped(limit: int) -> int:
 log = logger(__name__)
 
 
-# The store. An error is looked up by its id on Trio's own thread (``Readers.point``), ten times as
-# fast as through another thread.
+# An error is looked up by its id on Trio's own thread (``Readers.point``), ten times as fast.
 
 
 GIVEN_DEADLINE = 5.0
@@ -144,36 +144,38 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
             found: StoredError | None = await _read_back(waiting)
         else:
             of = well_formed(request.id)
-            found = await self._call(partial(self._errors.get, of, brief=request.brief))
+            work = partial(self._errors.get, of, brief=request.brief)
+            found = await self._call(work, StoredError, NoneType)
         asker = request.session_id
         if found is None or (asker is not None and well_formed(asker) != found.session_id):
             return None
-        return found if request.grouped else _alone(found)
+        own = found.id == well_formed(request.id)
+        return None if not own else found if request.grouped else _alone(found)
 
     @handles(ListErrors, concurrent=16)
     async def list_errors(self, request: ListErrors) -> tuple[StoredError, ...]:
-        found = await self._call(partial(self._errors.page, request, None))
+        found = await self._call(partial(self._errors.page, request, None), ErrorPage)
         return tuple(map(_alone, found.errors))
 
     @handles(PageErrors, concurrent=16)
     async def page_errors(self, request: PageErrors) -> ErrorPage:
         which = replace(request.filter, limit=_clamped(request.filter.limit))
-        return await self._call(partial(self._errors.page, which, request.cursor))
+        return await self._call(partial(self._errors.page, which, request.cursor), ErrorPage)
 
     @handles(GroupErrors, concurrent=16)
     async def group_errors(self, request: GroupErrors) -> GroupPage:
         which = replace(request, limit=_clamped(request.limit))
-        return await self._call(partial(self._errors.groups, which))
+        return await self._call(partial(self._errors.groups, which), GroupPage)
 
     @handles(ReadError, concurrent=16)
     async def read_error(self, request: ReadError) -> ErrorText | None:
-        offset, limit = max(0, request.offset), max(1, min(request.limit, TEXT_PAGE))
-        return await self._call(partial(self._errors.read, request.id, offset, limit))
+        part = max(0, request.offset), max(1, min(request.limit, TEXT_PAGE))
+        return await self._call(partial(self._errors.read, request.id, *part), ErrorText, NoneType)
 
     @handles(ResolveErrors, concurrent=256)
     async def resolve_errors(self, request: ResolveErrors) -> int:
         of = request.session_id, request.tool_name, self._clock(), request.later
-        return await self._call(partial(self._errors.resolve, *of))
+        return await self._call(partial(self._errors.resolve, *of), int)
 
     @handles(ForgetErrors, concurrent=16)
     async def forget_errors(self, request: ForgetErrors) -> None:
@@ -245,7 +247,7 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
         for seq, session, tool, at, later in await self._readers.read(error_rows.SUCCESSES):
             of, moment = (str(session), str(tool)), float(at or 0)
             newer = ListErrors(*of, start=math.nextafter(moment, math.inf), resolved=False)
-            page = await self._call(partial(self._errors.page, newer, None))
+            page = await self._call(partial(self._errors.page, newer, None), ErrorPage)
             skipped = {*msgspec.json.decode(str(later)), *(error.id for error in page.errors)}
             await self._call(partial(self._errors.resolve, *of, moment, sorted(skipped)))
             await self._write((Statement(error_rows.END_SEQUEL, (seq,)),))
@@ -264,12 +266,15 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
                 changed.keep(record.user, one)
         return changed.corrected(record)
 
-    async def _call(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Call the store. A given one may raise anything, and hang: then the storage has failed."""
+    async def _call(self, work: Callable[[], Awaitable[T]], *kinds: type) -> T:
+        """Call the store. A given one may raise, answer anything, or hang: then it has failed."""
         with trio.move_on_after(self._deadline):
             try:
                 with foreign_code:
-                    return await work()
+                    answer = await work()
+                    if kinds and not isinstance(answer, kinds):
+                        raise TypeError(f"its answer is of the type {type(answer).__name__}")
+                    return answer
             except (StorageError, InputValidation):
                 raise
             except Exception as error:

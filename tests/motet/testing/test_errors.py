@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -30,6 +31,7 @@ from motet.protocols.errors import (
     ListErrors,
     StoredError,
 )
+from motet.protocols.storage import StorageError
 from motet.testing.errors import ErrorsConformance, MemoryErrors
 from tests.scripted import Scripted, call, say
 
@@ -184,10 +186,58 @@ def failing() -> motet.Agent[None]:
     agent = motet.Agent("a", model=model)
 
     @agent.tool
-    def broken() -> str:
+    async def broken() -> str:
         raise OSError("no route to host")
 
     return agent
+
+
+class Forgetful(MemoryErrors):
+    """It answers what it likes: nothing, that each id is taken, and errors of another kind."""
+
+    def __init__(self, answer: object) -> None:
+        super().__init__()
+        self.answer: Any = answer
+        self.calls = 0
+
+    async def store(self, records: Sequence[ErrorRecord]) -> Any:
+        self.calls += 1
+        await super().store(records)
+        return self.answer(records) if callable(self.answer) else self.answer
+
+    async def get(self, error_id: str, *, brief: bool = False) -> Any:
+        return {"id": error_id, "brief": brief}
+
+    async def page(self, which: ListErrors, cursor: str | None) -> Any:
+        return [which, cursor]
+
+
+def all_taken(records: Sequence[ErrorRecord]) -> list[str]:
+    return [one.id for one in records]
+
+
+def raising(_: object) -> Iterator[float]:
+    yield 1 / 0
+
+
+ANSWERS = [None, 5, "no", all_taken, raising]
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+async def test_a_store_that_answers_anything_ends_no_host(
+    answer: object, autojump_clock: MockClock
+) -> None:
+    own = Forgetful(answer)
+    async with motet.open_host(agents=[failing()], errors=own) as host:
+        for _ in range(2):
+            with trio.fail_after(60):
+                result = await host.run("a", "call broken", session="s")
+            assert result.output == "it failed"
+        with pytest.raises(StorageError, match="its answer is of the type dict"):
+            await host.error("err_20240229_120000_00abff")
+        with pytest.raises(StorageError, match="its answer is of the type list"):
+            await host.errors()
+    assert own.calls < 200
 
 
 async def test_a_host_uses_the_store_that_it_was_given(tmp_path: Path) -> None:
