@@ -117,7 +117,8 @@ class RoomAccess:
             run.ask_also(who)
             heard[run.id] = run.session
             run = runs.get(run.lineage.caller[0]) if run.lineage.caller else None
-        for live, name in (member_of(self.parts, one) for one in heard.values()):
+        for one in heard.values():
+            live, name = member_of(self.parts, one)
             if live is not None:
                 await live.history.hear(name, who)
         return tuple(heard)

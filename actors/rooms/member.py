@@ -242,7 +242,8 @@ class MemberRunner:
         """Whether there are any, or ends of some, or errors, that are not stored."""
         user, queues = acts_as(self._settings.name).user, self.detached.services.table.queues
         ended = any(queue.correct(user, None) for queue in queues.values())
-        waits = (spool := self.detached.services.errors.spool) is not None and not spool.is_idle
+        spool = self.detached.services.errors.spool
+        waits = spool is not None and not spool.is_idle
         return ended or waits or bool(self._runs or self.readers(user))
 
     def correct(self, message: RoomMessage, before: str, room: str) -> None:

@@ -1,7 +1,7 @@
 """Store of memories: an actor over SQLite's full-text index.
 
 Invariants: a memory belongs to the owner of its session, and only that owner's sessions find it
-(G16), in a room those of its agent; its secrets were redacted; the newest :data:`KEPT` are kept.
+(G16); its secrets were redacted; of each owner the newest :data:`KEPT` are kept.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ TEXT_LIMIT = 4_000
 """Code points of one memory."""
 
 _OWNER = "(SELECT owner FROM sessions WHERE session = ?1)"
-_AGENT = "(SELECT agent FROM sessions WHERE session = {})"
 _INSERT = (
     "INSERT INTO memories (owner, session, source, text, created)"
     " SELECT owner, session, ?2, ?3, ?4 FROM sessions WHERE session = ?1"
@@ -48,8 +47,7 @@ _FIND = (
     "SELECT m.text, m.source, m.created, m.seq, memories_text.rank AS rank"
     " FROM memories_text JOIN memories m ON m.seq = memories_text.rowid"
     f" WHERE memories_text MATCH ?2 AND m.owner = {_OWNER}"
-    " AND (?4 = 0 OR m.session <> ?1 OR m.source = 'note')"
-    f" AND (m.owner NOT LIKE 'room:%' OR {_AGENT.format('m.session')} = {_AGENT.format('?1')}))"
+    " AND (?4 = 0 OR m.session <> ?1 OR m.source = 'note'))"
     " SELECT text, source, max(created) FROM found"
     " GROUP BY text ORDER BY min(rank), max(seq) DESC LIMIT ?3"
 )

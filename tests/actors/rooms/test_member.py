@@ -6,12 +6,9 @@ import pytest
 import trio
 
 import motet
-from motet import testing as mt
-from motet.protocols.chat import ToolMessage
 from motet.protocols.errors import ConfigError
 from motet.protocols.events import RoomIdle, RoomTurn
-from motet.protocols.models import ModelRequest
-from motet.protocols.rooms import NOBODY, STOPPED, RoomPlan
+from motet.protocols.rooms import NOBODY, STOPPED
 from tests.actors.rooms.talk import agent, model_of, said, turns, until_idle, warnings
 from tests.scripted import Scripted, call, say
 
@@ -83,42 +80,3 @@ def test_an_unknown_mode_and_a_room_without_members_are_refused() -> None:
         motet.Room("r", members=[agent("ann", "a")], mode="nod")  # type: ignore[arg-type]
     with pytest.raises(ConfigError):
         motet.Room("r", members=[])
-
-
-async def test_a_member_remembers_what_it_was_told_itself_and_nothing_that_others_were() -> None:
-    """In another thread too. Their words would enter a turn that does not answer their people."""
-    found: list[str] = []
-
-    def answer(request: ModelRequest) -> mt.Step:
-        last = request.messages[-1]
-        if isinstance(last, ToolMessage):
-            found.append(f"{request.system} {last.text}")
-        wants = "tell me" in last.text
-        return mt.call("memory_search", query="gardening") if wants else mt.say("PASS")
-
-    def member(name: str) -> motet.Agent[None, str]:
-        model = mt.FunctionModel(answer, name=name)
-        return motet.Agent(name, model=model, memory=True, tools=["group:memory"])
-
-    eve, alice = motet.Principal("eve"), motet.Principal("alice")
-    async with motet.open_host(agents=[member("ann"), member("ben")]) as host:
-        plan = RoomPlan(("ann", "ben"), activation="mention")
-        room = (await host.rooms.create("den", plan, people=("*",), principal=alice)).name
-        for where, who, text in (
-            (room, eve, "hello"),
-            (f"{room}/1", eve, "@ben gardening: secret one"),
-            (room, eve, "@ann gardening: secret two"),
-            (room, alice, "well"),
-            (f"{room}/3", alice, "@ann tell me of gardening"),
-        ):
-            await host.rooms.post(where, text, principal=who)
-            await idle(host, where)
-    assert len(found) == 1
-    assert "secret one" not in found[0]
-    assert found[0].count("secret two") == 2  # in the system prompt, and as the tool's result
-
-
-async def idle(host: motet.Host, room: str) -> None:
-    with trio.fail_after(60):
-        while not (await host.rooms.get(room)).idle:
-            await trio.sleep(0.002)
