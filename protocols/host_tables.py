@@ -9,7 +9,14 @@ from __future__ import annotations
 from functools import cache
 from hashlib import sha256
 
-from motet.protocols import error_tables, room_changes, room_costs, room_newcomers, room_tables
+from motet.protocols import (
+    error_tables,
+    memory,
+    room_changes,
+    room_costs,
+    room_newcomers,
+    room_tables,
+)
 
 FIRST = """
 CREATE TABLE sessions (
@@ -540,6 +547,7 @@ MIGRATIONS: tuple[str, ...] = (
     error_tables.SLICED_TAIL,
     FORGOTTEN_STREAMS,
     RETENTION,
+    memory.PEOPLE,
 )
 
 WRITTEN_BY = "SELECT motet, steps FROM upkeep"

@@ -6,13 +6,15 @@ lasts as long as the run that made it: after a stop or a crash of that run the t
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
 import attrs
 import msgspec
 
 from motet.protocols.errors import MotetError
 from motet.protocols.messages import Request
+from motet.protocols.sessions import FINAL, Principal
+from motet.protocols.storage import Row
 
 TeamWorkspace: TypeAlias = Literal["isolated", "shared"]
 TaskState: TypeAlias = Literal["open", "claimed", "done", "failed", "cancelled"]
@@ -61,7 +63,8 @@ class Board(msgspec.Struct, frozen=True):
 class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     """One task. ``agent`` and ``run_id``: of who has claimed it, or has last.
 
-    ``waits_for``: numbers of the tasks that have to be done first and are not.
+    ``waits_for``: numbers of the tasks that have to be done first and are not. ``people``: whose
+    words it is, if not those of the board's user only.
     """
 
     number: int
@@ -74,6 +77,7 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     waits_for: tuple[int, ...] = ()
     result: str = ""
     made_by: str = ""
+    people: tuple[Principal, ...] = ()
 
 
 class CreateTask(Request[Task], frozen=True, tag="tasks.create"):
@@ -84,6 +88,7 @@ class CreateTask(Request[Task], frozen=True, tag="tasks.create"):
     details: str = ""
     needs: tuple[int, ...] = ()
     made_by: str = ""
+    people: tuple[Principal, ...] = ()
 
 
 class ListTasks(Request[tuple[Task, ...]], frozen=True, tag="tasks.list"):
@@ -116,6 +121,73 @@ class UpdateTask(Request[Task], frozen=True, tag="tasks.update"):
     run_id: str
     state: TaskState
     result: str = ""
+    people: tuple[Principal, ...] = ()
 
 
 BoardProtocol: TypeAlias = CreateTask | ListTasks | ClaimTask | UpdateTask
+
+
+# The tables ``team_tasks`` and ``team_task_needs``
+
+_ENDED = ", ".join(f"'{status}'" for status in sorted(FINAL))
+_STATE = f"""
+CASE WHEN task.state = 'claimed' AND NOT EXISTS (
+    SELECT 1 FROM runs WHERE runs.run_id = task.run_id AND status NOT IN ({_ENDED})
+) THEN 'open' ELSE task.state END"""
+_NEEDS = """
+FROM team_task_needs AS edge JOIN team_tasks AS need
+ON need.team = edge.team AND need.user = edge.user AND need.number = edge.needs
+WHERE edge.team = task.team AND edge.user = task.user AND edge.number = task.number"""
+
+TASKS: Final = f"""
+SELECT number, title, {_STATE}, details, agent, run_id,
+    (SELECT group_concat(edge.needs) {_NEEDS}),
+    (SELECT group_concat(edge.needs) {_NEEDS} AND need.state <> 'done'),
+    result, made_by, people
+FROM team_tasks AS task WHERE team = ?1 AND user = ?2 AND (?3 IS NULL OR number = ?3)
+ORDER BY number"""
+
+CREATE: Final = f"""
+INSERT INTO team_tasks
+    (team, user, number, title, details, state, made_by, created, updated, people)
+SELECT ?1, ?2, 1 + coalesce(max(number), 0), ?3, ?4, 'open', ?5, ?6, ?6, ?7
+FROM team_tasks WHERE team = ?1 AND user = ?2 HAVING count(*) < {BOARD_TASKS}
+RETURNING number"""
+
+NEED: Final = """
+INSERT INTO team_task_needs (team, user, number, needs)
+SELECT team, user, max(number), ?3 FROM team_tasks WHERE team = ?1 AND user = ?2
+GROUP BY team, user HAVING ?3 >= 1 AND max(number) > ?3
+RETURNING needs"""
+
+CLAIM: Final = f"""
+UPDATE team_tasks SET state = 'claimed', agent = ?4, run_id = ?5, updated = ?6
+WHERE team = ?1 AND user = ?2 AND number = (
+    SELECT number FROM team_tasks AS task
+    WHERE team = ?1 AND user = ?2 AND (?3 IS NULL OR number = ?3) AND {_STATE} = 'open'
+    AND NOT EXISTS (SELECT 1 {_NEEDS} AND need.state <> 'done')
+    ORDER BY number LIMIT 1
+)
+RETURNING number"""
+
+UPDATE: Final = f"""
+UPDATE team_tasks AS task SET state = ?4, result = ?5, updated = ?7, people = (
+    SELECT json_group_array(json(value)) FROM (
+        SELECT value FROM json_each(task.people) UNION SELECT value FROM json_each(?8)))
+WHERE team = ?1 AND user = ?2 AND number = ?3 AND CASE ?4
+    WHEN 'cancelled' THEN {_STATE} IN ('open', 'claimed')
+    WHEN 'open' THEN state IN ('failed', 'cancelled') OR (state = 'claimed' AND run_id = ?6)
+    ELSE state = 'claimed' AND run_id = ?6 END
+RETURNING number"""
+
+
+def task_of(row: Row) -> Task:
+    """The task of a row of :data:`TASKS`, whose lists of numbers are text."""
+    fields: dict[str, object] = dict(zip(Task.__struct_fields__, row, strict=True))
+    lists = {name: _numbers(fields[name]) for name in ("needs", "waits_for")}
+    people = msgspec.json.decode(str(fields["people"]))
+    return msgspec.convert(fields | lists | {"people": people}, Task)
+
+
+def _numbers(joined: object) -> tuple[int, ...]:
+    return tuple(sorted(map(int, str(joined).split(",")))) if joined else ()

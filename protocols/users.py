@@ -203,6 +203,7 @@ _ELSEWHERE: Final = (
     *(("approvals", one, "true") for one in ("user", "resolved_by", "people")),
     *(("escalations", one, "true") for one in ("user", "resolved_by", "sender")),
     *(("approval_grants", "by", "true"), ("team_tasks", "made_by", "true")),
+    *(("memories", "people", "true"), ("team_tasks", "people", "true")),
     *(("traces", "user", "true"), ("agent_errors", "user", "true"), ("runs", "user", "true")),
 )
 """In sessions of others, as an admin, or as the one who has decided: the runs last."""

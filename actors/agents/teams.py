@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Annotated, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.tools.context import Context
@@ -24,6 +25,7 @@ from motet.protocols.agents import Team as Membership
 from motet.protocols.chat import JsonObject
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import ConfigError, NotFound, UnknownName
+from motet.protocols.memory import Readership
 from motet.protocols.teams import (
     Board,
     BoardProtocol,
@@ -163,9 +165,14 @@ _UPDATE = (
 
 
 def task_tools(
-    boards: ActorRef[BoardProtocol], team_of: Callable[[Context[object]], Membership | None]
+    boards: ActorRef[BoardProtocol],
+    team_of: Callable[[Context[object]], Membership | None],
+    readers: Readership,
 ) -> list[Tool]:
-    """The tools of the task board. ``team_of``: the team of the agent that calls."""
+    """The tools of the task board. ``team_of``: the team of the agent that calls.
+
+    A run of ``readers`` that reads a task answers those for whom it was written, too.
+    """
 
     def board(ctx: Context[object]) -> Board:
         team = team_of(ctx)
@@ -173,25 +180,34 @@ def task_tools(
             raise ToolDenied(f"agent {ctx.agent!r} is in no team, so that it has no task board")
         return Board(team.name, ctx.principal.user)
 
+    async def read(ctx: Context[object], task: Task) -> JsonObject:
+        if task.people:
+            await readers.hear(ctx.session, task.people)
+        shown: JsonObject = msgspec.to_builtins(replace(task, people=()))
+        return shown
+
     async def task_create(
         ctx: Context[object],
         title: Annotated[str, Length(1, TITLE_CHARS)],
         details: Annotated[str, Length(0, TEXT_CHARS)] = "",
         needs: list[int] | None = None,
     ) -> JsonObject:
-        new = CreateTask(board(ctx), title, details, tuple(needs or ()), ctx.agent)
+        of = ctx.agent, readers.people(ctx.session)
+        new = CreateTask(board(ctx), title, details, tuple(needs or ()), *of)
         try:
-            return _shown(await boards.ask(new))
+            return await read(ctx, await boards.ask(new))
         except TaskRefused as refused:
             raise ToolRetry(str(refused)) from None
 
     async def task_list(ctx: Context[object], all: bool = False) -> list[JsonObject]:
         found = await boards.ask(ListTasks(board(ctx)))
-        return [_shown(task) for task in found if all or task.state in ("open", "claimed")]
+        shown = [task for task in found if all or task.state in ("open", "claimed")]
+        return [await read(ctx, task) for task in shown]
 
     async def task_claim(ctx: Context[object], number: int | None = None) -> JsonObject:
         try:
-            return _shown(await boards.ask(ClaimTask(board(ctx), ctx.agent, ctx.run_id, number)))
+            claim = ClaimTask(board(ctx), ctx.agent, ctx.run_id, number)
+            return await read(ctx, await boards.ask(claim))
         except (NotFound, TaskRefused) as refused:
             raise ToolRetry(str(refused)) from None
 
@@ -203,8 +219,9 @@ def task_tools(
     ) -> JsonObject:
         new: TaskState = state
         try:
-            change = UpdateTask(board(ctx), number, ctx.run_id, new, result)
-            return _shown(await boards.ask(change))
+            people = readers.people(ctx.session)
+            change = UpdateTask(board(ctx), number, ctx.run_id, new, result, people)
+            return await read(ctx, await boards.ask(change))
         except (NotFound, TaskRefused) as refused:
             raise ToolRetry(str(refused)) from None
 
@@ -214,8 +231,3 @@ def task_tools(
         tool(task_claim, description=_CLAIM, effects="write"),
         tool(task_update, description=_UPDATE, effects="write"),
     ]
-
-
-def _shown(task: Task) -> JsonObject:
-    shown: JsonObject = msgspec.to_builtins(task)
-    return shown

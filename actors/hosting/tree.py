@@ -30,8 +30,9 @@ from motet.actors.hosting.inputs import Inputs
 from motet.actors.hosting.stop import Stops
 from motet.actors.hosting.wiring import Stores, build_toolkit, start_stores
 from motet.actors.models.provider import Models
+from motet.actors.rooms.access import for_runs
 from motet.actors.rooms.api import RoomApi
-from motet.actors.rooms.opening import RoomParts, for_runs
+from motet.actors.rooms.opening import RoomParts
 from motet.actors.rooms.table import Close, Open, Rooms, RoomTable
 from motet.actors.runs.approval_gate import ApprovalGate
 from motet.actors.runs.pending_approvals import PendingApprovals

@@ -327,8 +327,10 @@ def _builtin(
         )
 
     builtin = builtin_tools(config.tools.shell, config.tools.http, find_error)
+    if isinstance(stores.memory, StoredMemory):
+        stores.memory.readers = children
     more = [*tool_result_tools(read_result), *memory_tools(stores.memory), *skills]
-    more += [*child_tools(children), *task_tools(stores.boards, children.team)]
+    more += [*child_tools(children), *task_tools(stores.boards, children.team, children)]
     more += room_tools(children.read_room)
     together = builtin | {tool.name: tool for tool in more}
     return grouped(together, {**ALL_GROUPS, RESULTS: ALWAYS_OFFERED})

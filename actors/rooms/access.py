@@ -8,24 +8,30 @@ transaction, so that no kill leaves them to be answered.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 
 import attrs
 import trio
 from msgspec.structs import replace
 
-from motet.actors.rooms.definition import thread_room
-from motet.actors.rooms.opening import OpenRoom, RoomParts, known_room, member_of, open_room
+from motet.actors.rooms.definition import acts_as, thread_room
+from motet.actors.rooms.live import LiveRoom
+from motet.actors.rooms.opening import OpenRoom, RoomParts, known_room, open_room, run_below
 from motet.actors.rooms.publisher import room_stream
 from motet.actors.rooms.state import Definition
 from motet.actors.rooms.table import no_room
-from motet.protocols.errors import NotFound, TooMany
+from motet.actors.runs.run import Run
+from motet.actors.sessions.children import FromRoom, Hear, InRoom
+from motet.protocols.errors import InputValidation, NotFound, TooMany
 from motet.protocols.events import AnyEvent
 from motet.protocols.room_config import in_thread, standing_of
 from motet.protocols.room_invites import Redeem
 from motet.protocols.room_messages import FindMessages
 from motet.protocols.room_newcomers import Agents
 from motet.protocols.room_people import PeopleChange, Standing, refusal
+from motet.protocols.room_reading import MOST, number_of
 from motet.protocols.rooms import (
     ChangePeople,
     CountRooms,
@@ -34,8 +40,10 @@ from motet.protocols.rooms import (
     RoomPlan,
     RoomRecord,
 )
-from motet.protocols.session_keys import thread_of
+from motet.protocols.session_keys import member_at, thread_of
 from motet.protocols.sessions import Principal
+from motet.protocols.storage import StorageError
+from motet.protocols.tools import ToolRetry
 from motet.runtime.outside import wall_time
 
 SETTLED = 0.5
@@ -111,16 +119,10 @@ class RoomAccess:
         """Words of somebody are to enter a run: it, those that wait for it, and the turns of rooms
         that these are, on disk too, answer this person from now on. Returns the ids of the runs.
         """
-        heard, runs = {run_id: session}, self.parts.services.table.runs
-        run = runs.get(run_id)
-        while run is not None:
-            run.ask_also(who)
-            heard[run.id] = run.session
-            run = runs.get(run.lineage.caller[0]) if run.lineage.caller else None
-        for one in heard.values():
-            live, name = member_of(self.parts, one)
-            if live is not None:
-                await live.history.hear(name, who)
+        table = self.parts.services.table
+        runs = table.with_callers(run) if (run := table.runs.get(run_id)) is not None else []
+        heard = {run_id: session} | {one.id: one.session for one in runs}
+        await hear(self.parts, runs, heard.values(), (who,))
         return tuple(heard)
 
     async def check_cap(self, principal: Principal, owner: str) -> None:
@@ -199,3 +201,70 @@ class RoomAccess:
 
     async def tell(self, room: str, event: AnyEvent) -> None:
         await self.parts.publisher.emit(room_stream(room), event)
+
+
+# What runs do with rooms
+
+
+def for_runs(parts: RoomParts) -> tuple[InRoom, FromRoom, Hear]:
+    """What runs do with rooms."""
+    return partial(run_below, parts), partial(read_back, parts), partial(remind, parts)
+
+
+def member_of(parts: RoomParts, session: str) -> tuple[LiveRoom | None, str]:
+    """The open room whose member a session is, and the member's name."""
+    room, name = member_at(session) or ("", "")
+    live = parts.table.rooms.get(room)
+    return (live, name) if live and session == live.members.session(name) else (None, "")
+
+
+async def hear(
+    parts: RoomParts, runs: Sequence[Run], sessions: Iterable[str], people: Collection[Principal]
+) -> None:
+    """Words of people are to enter these runs: from now on they answer them, and so do the turns
+    of rooms in these sessions, on disk too.
+    """
+    for run in runs:
+        for who in people:
+            run.ask_also(who)
+    for session in sessions:
+        live, name = member_of(parts, session)
+        if live is not None:
+            await live.history.hear(name, people)
+
+
+async def remind(parts: RoomParts, run: Run, people: Collection[Principal]) -> None:
+    """A run is about to read what was written for these people. Raises ``ToolRetry``."""
+    runs = parts.services.table.with_callers(run)
+    _check_waits(parts, runs, people)
+    try:
+        await hear(parts, runs, [one.session for one in runs], people)
+    except StorageError as error:
+        raise ToolRetry(str(error)) from error
+
+
+def _check_waits(parts: RoomParts, runs: Sequence[Run], people: Collection[Principal]) -> None:
+    # The state that such a call has stored has the people so far, for whoever resumes the run.
+    for run in runs:
+        step = parts.services.pending_approvals.steps.get(run.id)
+        if step is not None and step.waits and not {*people}.issubset(run.input.asked_by):
+            raise ToolRetry("Another call of yours waits for a person: read when that is decided.")
+
+
+async def read_back(parts: RoomParts, run: Run, before: str | int, limit: int) -> str:
+    """A page of what was said in the room whose member a run is. Raises ``ToolRetry``."""
+
+    def answer(people: Collection[Principal]) -> None:
+        _check_waits(parts, (run,), people)
+        for who in people:
+            run.ask_also(who)
+
+    live, name = member_of(parts, run.session)
+    if live is None or run.input.principal != acts_as(live.name):
+        raise ToolRetry("No group chat is open whose member you are, so there is nothing to read.")
+    try:
+        number = number_of(before, thread_of(live.name)[1])
+        most = max(1, min(limit, MOST))
+        return await live.history.read_back(name, number, most, answer)
+    except (InputValidation, StorageError) as error:
+        raise ToolRetry(str(error)) from error

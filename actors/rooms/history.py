@@ -392,10 +392,10 @@ class RoomHistory:
             await self._read_also(name, people)
             return text
 
-    async def hear(self, name: str, who: Principal) -> None:
-        """A turn of a member reads words of somebody that are no message. Raises as the storage."""
+    async def hear(self, name: str, people: People) -> None:
+        """A turn of a member reads words of people that are no message. Raises as the storage."""
         async with self._writing:
-            await self._read_also(name, (who,))
+            await self._read_also(name, people)
 
     async def _read_also(self, name: str, people: People) -> None:
         state = self._begin(lambda state: read_also(state, name, people))

@@ -5,9 +5,8 @@ A room is defined in code, in the host's configuration, or by a person who has m
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from hashlib import sha256
 from typing import Self, TypeAlias, TypeVar
 
@@ -19,7 +18,7 @@ from msgspec.structs import replace
 from motet.actors.agents.registry import Resolver
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.errors.log import logger
-from motet.actors.rooms.definition import Member, Room, acts_as, thread_room
+from motet.actors.rooms.definition import Member, Room, thread_room
 from motet.actors.rooms.history import RoomHistory
 from motet.actors.rooms.live import LiveRoom
 from motet.actors.rooms.member import DetachedTurns, MemberRunner
@@ -28,7 +27,6 @@ from motet.actors.rooms.state import RoomControl, RoomSettings
 from motet.actors.rooms.table import Close, Open, RoomTable, no_room
 from motet.actors.runs.run import Run
 from motet.actors.runs.services import Services
-from motet.actors.sessions.children import FromRoom, InRoom
 from motet.actors.sessions.intake import CALLER_GONE, Intake
 from motet.actors.telemetry.event_bus import Publisher
 from motet.actors.telemetry.subscription import EventJournal, Subscription, subscribe
@@ -50,7 +48,6 @@ from motet.protocols.room_messages import (
     Post,
     RoomStoreRequest,
 )
-from motet.protocols.room_reading import MOST, number_of
 from motet.protocols.room_speakers import (
     FirstOf,
     Handoff,
@@ -76,7 +73,7 @@ from motet.protocols.rooms import (
     RoomResult,
     Said,
 )
-from motet.protocols.session_keys import member_at, thread_of
+from motet.protocols.session_keys import thread_of
 from motet.protocols.sessions import (
     LOCAL,
     Principal,
@@ -85,8 +82,6 @@ from motet.protocols.sessions import (
     ShuttingDown,
     StopReport,
 )
-from motet.protocols.storage import StorageError
-from motet.protocols.tools import ToolRetry
 from motet.runtime import ActorDead, ActorRef
 
 T = TypeVar("T")
@@ -491,40 +486,6 @@ async def run_below(parts: RoomParts, run: Run, call: str, room: RoomLike, text:
     finally:
         with trio.CancelScope(shield=True), suppress(ActorDead):
             await parts.actor.ask(Close(own.name))
-
-
-def for_runs(parts: RoomParts) -> tuple[InRoom, FromRoom]:
-    """What runs do with rooms."""
-    return partial(run_below, parts), partial(read_back, parts)
-
-
-def member_of(parts: RoomParts, session: str) -> tuple[LiveRoom | None, str]:
-    """The open room whose member a session is, and the member's name."""
-    room, name = member_at(session) or ("", "")
-    live = parts.table.rooms.get(room)
-    return (live, name) if live and session == live.members.session(name) else (None, "")
-
-
-async def read_back(parts: RoomParts, run: Run, before: str | int, limit: int) -> str:
-    """A page of what was said in the room whose member a run is. Raises ``ToolRetry``."""
-
-    def answer(people: Collection[Principal]) -> None:
-        # The state that such a call has stored has the people so far, for whoever resumes the run.
-        step = parts.services.pending_approvals.steps.get(run.id)
-        if step is not None and step.waits and not {*people}.issubset(run.input.asked_by):
-            raise ToolRetry("Another call of yours waits for a person: read when that is decided.")
-        for who in people:
-            run.ask_also(who)
-
-    live, name = member_of(parts, run.session)
-    if live is None or run.input.principal != acts_as(live.name):
-        raise ToolRetry("No group chat is open whose member you are, so there is nothing to read.")
-    try:
-        number = number_of(before, thread_of(live.name)[1])
-        most = max(1, min(limit, MOST))
-        return await live.history.read_back(name, number, most, answer)
-    except (InputValidation, StorageError) as error:
-        raise ToolRetry(str(error)) from error
 
 
 def known_room(parts: RoomParts, name: str, record: RoomRecord | None) -> Room | None:

@@ -182,7 +182,7 @@ class ApprovalGate:
             step.on_record = True
             step.move(request.call.id, "ask")
             # The clocks stop now too: the answer may be there before this task looks again.
-            with self.pending.paused(self._with_callers(run)):
+            with self.pending.paused(self._table.with_callers(run)):  # their time stands still too
                 info = await self._within(tool.timeout, partial(self._request, step, new))
                 # In a room others wait for its turn: it leaves the floor to them.
                 hold, step.asked[new.call_id] = self._config.hold * (not run.input.turn), info.id
@@ -250,16 +250,6 @@ class ApprovalGate:
                 await self.pending.emit(step.run, requested(info))
             return info
         raise AssertionError("nobody cancels this scope")
-
-    def _with_callers(self, run: Run) -> list[Run]:
-        """The run and those that wait for it: their time stands still with it."""
-        runs = [run]
-        while runs[-1].lineage.caller is not None:
-            parent = self._table.runs.get(runs[-1].lineage.caller[0])
-            if parent is None:
-                break
-            runs.append(parent)
-        return runs
 
     # Beginning
 

@@ -15,6 +15,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
+from itertools import count
 from typing import Any, TypeAlias
 
 import attrs
@@ -106,7 +107,7 @@ class RunTable:
         self.held: set[str] = set()
         self.draining = trio.Event()
         self.pending_inputs = PendingInputs()
-        self._admitted = 0
+        self._admissions = count(1)
 
     def reconfigure(self, rules: QueueConfig) -> None:
         """Use other queue rules from the next input on."""
@@ -190,8 +191,7 @@ class RunTable:
             raise ShuttingDown("the host is shutting down: try again when it is back")
         queue, suspended = self.queue(run.session), self.suspended_in(run.session)
         queue.check(run, self.rules, suspended, held=run.session in self.held)
-        self._admitted += 1
-        run.admission = self._admitted
+        run.admission = next(self._admissions)
         run.move("register")
         queue.arriving += 1
         self._touch(queue)
@@ -219,8 +219,7 @@ class RunTable:
         self.runs[run.id] = run
         queue.chores += 1
         if noted is not None:
-            self._admitted += 1
-            run.admission = self._admitted
+            run.admission = next(self._admissions)
             self.pending_inputs.remove(noted)
             if noted.stopped:
                 run.cancel(noted.stopped, by_user=True)
@@ -327,8 +326,7 @@ class RunTable:
         """
         queue, suspended = self.queue(run.session), self.suspended_in(run.session)
         begun = [one for one in queue.inputs if one.carried.resumption is not None]
-        self._admitted += 1
-        run.admission = self._admitted
+        run.admission = next(self._admissions)
         run.move("restore")
         self.held.add(run.session)
         queue.inputs.append(run)
@@ -349,16 +347,14 @@ class RunTable:
         The ``Resumer`` loads its stored state. The caller awaits nothing between finding it and
         this.
         """
-        run = suspended.live(agent)
-        del self.suspended[run.session][run.id]
-        if not self.suspended[run.session]:
+        run, ours = suspended.live(agent), self.suspended[suspended.session]
+        del ours[run.id]
+        if not ours:
             del self.suspended[run.session]
-        queue = self.queue(run.session)
-        self._admitted += 1
-        run.admission = self._admitted
-        queue.running.append(run)
+        run.admission = next(self._admissions)
+        self.queue(run.session).running.append(run)
         run.move("resume")
-        self._touch(queue)
+        self._touch(self.queue(run.session))
         self.runs[run.id] = run
         self.resuming.append((run, suspended))
         self.resumes.set()
@@ -382,9 +378,15 @@ class RunTable:
         """The live run that it works for, if it is a child."""
         return None if run.lineage.caller is None else self.runs.get(run.lineage.caller[0])
 
+    def with_callers(self, run: Run) -> list[Run]:
+        """The run and the live ones that wait for it."""
+        runs = [run]
+        while (caller := self._caller(runs[-1])) is not None:
+            runs.append(caller)
+        return runs
+
     def _forget(self, run: Run) -> None:
-        caller = self._caller(run)
-        if caller is not None and run in caller.lineage.below:
+        if (caller := self._caller(run)) is not None and run in caller.lineage.below:
             caller.lineage.below.remove(run)
         self.runs.pop(run.id, None)
 
@@ -459,10 +461,8 @@ class RunTable:
             return
         now = self.now()
         run.progress.note(event, now)
-        while run is not None and run.lineage.caller is not None:
-            run = self.runs.get(run.lineage.caller[0])
-            if run is not None:
-                run.progress.touch(now)
+        for caller in self.with_callers(run)[1:] if run.lineage.caller is not None else ():
+            caller.progress.touch(now)
 
 
 @attrs.frozen(eq=False)

@@ -26,9 +26,11 @@ from motet.protocols.agents import AnyAgentLike, Team
 from motet.protocols.budget import Budget, OverBudget
 from motet.protocols.errors import ConfigError, UnknownName
 from motet.protocols.hooks import Abort, AfterChild, BeforeChild, Deny
+from motet.protocols.memory import together
 from motet.protocols.rooms import RoomLike, RoomResult
 from motet.protocols.run_states import phase_of
 from motet.protocols.session_keys import sub_agent_key
+from motet.protocols.sessions import LOCAL, Principal
 from motet.protocols.tools import ToolDenied, ToolRetry
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 InRoom: TypeAlias = "Callable[[Run, str, RoomLike, str], Awaitable[RoomResult]]"
 FromRoom: TypeAlias = "Callable[[Run, str | int, int], Awaitable[str]]"
+Hear: TypeAlias = "Callable[[Run, tuple[Principal, ...]], Awaitable[None]]"
 
 TASK_PREVIEW = 500
 PUBLISH_BUDGET = 1.0
@@ -50,6 +53,7 @@ class ChildRuns:
         self._connected: Intake | None = None
         self._consult: InRoom | None = None
         self._read: FromRoom | None = None
+        self._hear: Hear | None = None
         self._table = table
         self._hooks = hooks
         self._events = events
@@ -58,9 +62,11 @@ class ChildRuns:
         """Give it the intake, which is made after the tools that start children."""
         self._connected = intake
 
-    def connect_rooms(self, consult: InRoom, read: FromRoom) -> None:
-        """Give it the functions by which a room answers a run's call, and a run reads its room."""
-        self._consult, self._read = consult, read
+    def connect_rooms(self, consult: InRoom, read: FromRoom, hear: Hear) -> None:
+        """Give it the functions by which a room answers a run's call, a run reads its room, and
+        one answers further people.
+        """
+        self._consult, self._read, self._hear = consult, read, hear
 
     @property
     def _intake(self) -> Intake:
@@ -102,6 +108,19 @@ class ChildRuns:
         """A page of what was said in the room whose member the run is. Raises ``ToolRetry``."""
         assert self._read is not None
         return await self._read(self._table.runs[ctx.run_id], before, limit)
+
+    def people(self, session: str) -> tuple[Principal, ...]:
+        """The people whose words the runs of a session answer, and those that wait for them."""
+        runs = self._table.of(session, LOCAL)
+        return together(
+            above.input.asked_by for run in runs for above in self._table.with_callers(run)
+        )
+
+    async def hear(self, session: str, people: tuple[Principal, ...]) -> None:
+        """Have the runs of a session answer these people, too. Raises ``ToolRetry``."""
+        assert self._hear is not None
+        for run in self._table.of(session, LOCAL):
+            await self._hear(run, people)
 
     async def spawn(self, ctx: Context[object], agent: str, text: str, label: str) -> Child:
         """Start a child run in the background of its caller; its input is on disk then.

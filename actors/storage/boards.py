@@ -7,16 +7,19 @@ empty (G16).
 
 from __future__ import annotations
 
-import msgspec
-
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.tables import TableStore, rows_of
 from motet.protocols.errors import NotFound
+from motet.protocols.memory import listed
 from motet.protocols.room_changes import ChangedMessages
-from motet.protocols.sessions import FINAL
-from motet.protocols.storage import Commit, ExpectationFailed, Row, SqlValue, Statement
+from motet.protocols.storage import Commit, ExpectationFailed, SqlValue, Statement
 from motet.protocols.teams import (
     BOARD_TASKS,
+    CLAIM,
+    CREATE,
+    NEED,
+    TASKS,
+    UPDATE,
     Board,
     BoardProtocol,
     ClaimTask,
@@ -25,68 +28,9 @@ from motet.protocols.teams import (
     Task,
     TaskRefused,
     UpdateTask,
+    task_of,
 )
 from motet.runtime import Actor, handles
-
-_ENDED = ", ".join(f"'{status}'" for status in sorted(FINAL))
-_STATE = f"""
-CASE WHEN task.state = 'claimed' AND NOT EXISTS (
-    SELECT 1 FROM runs WHERE runs.run_id = task.run_id AND status NOT IN ({_ENDED})
-) THEN 'open' ELSE task.state END"""
-_NEEDS = """
-FROM team_task_needs AS edge JOIN team_tasks AS need
-ON need.team = edge.team AND need.user = edge.user AND need.number = edge.needs
-WHERE edge.team = task.team AND edge.user = task.user AND edge.number = task.number"""
-
-TASKS = f"""
-SELECT number, title, {_STATE}, details, agent, run_id,
-    (SELECT group_concat(edge.needs) {_NEEDS}),
-    (SELECT group_concat(edge.needs) {_NEEDS} AND need.state <> 'done'),
-    result, made_by
-FROM team_tasks AS task WHERE team = ?1 AND user = ?2 AND (?3 IS NULL OR number = ?3)
-ORDER BY number"""
-
-_CREATE = f"""
-INSERT INTO team_tasks (team, user, number, title, details, state, made_by, created, updated)
-SELECT ?1, ?2, 1 + coalesce(max(number), 0), ?3, ?4, 'open', ?5, ?6, ?6
-FROM team_tasks WHERE team = ?1 AND user = ?2 HAVING count(*) < {BOARD_TASKS}
-RETURNING number"""
-
-_NEED = """
-INSERT INTO team_task_needs (team, user, number, needs)
-SELECT team, user, max(number), ?3 FROM team_tasks WHERE team = ?1 AND user = ?2
-GROUP BY team, user HAVING ?3 >= 1 AND max(number) > ?3
-RETURNING needs"""
-
-_CLAIM = f"""
-UPDATE team_tasks SET state = 'claimed', agent = ?4, run_id = ?5, updated = ?6
-WHERE team = ?1 AND user = ?2 AND number = (
-    SELECT number FROM team_tasks AS task
-    WHERE team = ?1 AND user = ?2 AND (?3 IS NULL OR number = ?3) AND {_STATE} = 'open'
-    AND NOT EXISTS (SELECT 1 {_NEEDS} AND need.state <> 'done')
-    ORDER BY number LIMIT 1
-)
-RETURNING number"""
-
-_UPDATE = f"""
-UPDATE team_tasks AS task SET state = ?4, result = ?5, updated = ?7
-WHERE team = ?1 AND user = ?2 AND number = ?3 AND CASE ?4
-    WHEN 'cancelled' THEN {_STATE} IN ('open', 'claimed')
-    WHEN 'open' THEN state IN ('failed', 'cancelled') OR (state = 'claimed' AND run_id = ?6)
-    ELSE state = 'claimed' AND run_id = ?6 END
-RETURNING number"""
-
-
-def _task(row: Row) -> Task:
-    """A row of :data:`TASKS`, whose lists of numbers are text."""
-    fields: dict[str, object] = dict(zip(Task.__struct_fields__, row, strict=True))
-    lists = {name: _numbers(fields[name]) for name in ("needs", "waits_for")}
-    return msgspec.convert(fields | lists, Task)
-
-
-def _numbers(joined: object) -> tuple[int, ...]:
-    return tuple(sorted(map(int, str(joined).split(",")))) if joined else ()
-
 
 AT_ONCE = 64
 
@@ -110,27 +54,27 @@ class TaskBoards(TableStore, Actor[BoardProtocol]):
         text = (*given, request.made_by)
         needs = sorted(set(request.needs))
         statements = (
-            Statement(_CREATE, (team, user, *text, self._clock()), expect=1),
-            *(Statement(_NEED, (team, user, number), expect=1) for number in needs),
+            Statement(CREATE, (team, user, *text, self._clock(), listed(request.people)), expect=1),
+            *(Statement(NEED, (team, user, number), expect=1) for number in needs),
         )
         try:
             answer = await self._write(statements)
         except ExpectationFailed as failed:
-            if failed.sql == _CREATE:
+            if failed.sql == CREATE:
                 raise TaskRefused(f"the board is full: it holds {BOARD_TASKS} tasks") from None
             missing = statements[failed.index].params[-1]
             raise TaskRefused(f"there is no task {missing} that this one could need") from None
-        ((number,),) = rows_of(_CREATE, statements, answer)
+        ((number,),) = rows_of(CREATE, statements, answer)
         return await self._one(request.board, int(number or 0))
 
     @handles(ListTasks, concurrent=AT_ONCE)
     async def tasks(self, request: ListTasks) -> tuple[Task, ...]:
-        return await self._read(_task, TASKS, (request.board.team, request.board.user, None))
+        return await self._read(task_of, TASKS, (request.board.team, request.board.user, None))
 
     @handles(ClaimTask, concurrent=AT_ONCE)
     async def claim(self, request: ClaimTask) -> Task:
         wanted = (request.number, request.agent, request.run_id, self._clock())
-        number = await self._changed(_CLAIM, request.board, wanted)
+        number = await self._changed(CLAIM, request.board, wanted)
         if number is not None:
             return await self._one(request.board, number)
         if request.number is None:
@@ -144,8 +88,9 @@ class TaskBoards(TableStore, Actor[BoardProtocol]):
     @handles(UpdateTask, concurrent=AT_ONCE)
     async def update(self, request: UpdateTask) -> Task:
         result = self._text(request.board.user, request.result)
-        change = (request.number, request.state, result, request.run_id, self._clock())
-        changed = await self._changed(_UPDATE, request.board, change)
+        when = request.run_id, self._clock(), listed(request.people)
+        change = (request.number, request.state, result, *when)
+        changed = await self._changed(UPDATE, request.board, change)
         task = await self._one(request.board, request.number)
         if changed is None:
             raise _refused(task, request.run_id)
@@ -157,7 +102,7 @@ class TaskBoards(TableStore, Actor[BoardProtocol]):
         return int(str(rows[0][0])) if rows else None
 
     async def _one(self, board: Board, number: int) -> Task:
-        found = await self._read_one(_task, TASKS, (board.team, board.user, number))
+        found = await self._read_one(task_of, TASKS, (board.team, board.user, number))
         if found is None:
             raise NotFound(f"there is no task {number}")
         return found

@@ -7,7 +7,6 @@ Invariants: a memory belongs to the owner of its session, and only that owner's 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 import attrs
 import trio
@@ -15,42 +14,26 @@ import trio
 from motet.actors.storage.tables import TableStore
 from motet.protocols.chat import ChatMessage
 from motet.protocols.memory import (
+    FIND,
+    INSERT,
+    KEPT,
+    TRIM,
     FindMemories,
     Memorable,
     Memorize,
     MemoryProtocol,
+    Readership,
     Remembered,
-    Source,
     full_text_query,
+    kept_text,
+    listed,
     memorable,
+    remembered,
+    together,
 )
-from motet.protocols.redaction.redact import redacted_head
-from motet.protocols.storage import Row, Statement, Transaction
-from motet.protocols.texts import shorten, well_formed
+from motet.protocols.storage import Statement, Transaction
+from motet.protocols.texts import well_formed
 from motet.runtime import Actor, ActorRef, handles
-
-KEPT = 10_000
-TEXT_LIMIT = 4_000
-"""Code points of one memory."""
-
-_OWNER = "(SELECT owner FROM sessions WHERE session = ?1)"
-_INSERT = (
-    "INSERT INTO memories (owner, session, source, text, created)"
-    " SELECT owner, session, ?2, ?3, ?4 FROM sessions WHERE session = ?1"
-)
-_TRIM = (
-    f"DELETE FROM memories WHERE owner = {_OWNER} AND seq <= (SELECT seq FROM memories"
-    f" WHERE owner = {_OWNER} ORDER BY seq DESC LIMIT 1 OFFSET {KEPT})"
-)
-_FIND = (
-    "WITH found AS MATERIALIZED ("
-    "SELECT m.text, m.source, m.created, m.seq, memories_text.rank AS rank"
-    " FROM memories_text JOIN memories m ON m.seq = memories_text.rowid"
-    f" WHERE memories_text MATCH ?2 AND m.owner = {_OWNER}"
-    " AND (?4 = 0 OR m.session <> ?1 OR m.source = 'note'))"
-    " SELECT text, source, max(created) FROM found"
-    " GROUP BY text ORDER BY min(rank), max(seq) DESC LIMIT ?3"
-)
 
 
 @attrs.define(eq=False)
@@ -74,18 +57,18 @@ class MemoryStore(TableStore, Actor[MemoryProtocol]):
         if not wanted or request.limit <= 0:
             return ()
         params = (well_formed(request.session), wanted, request.limit, int(request.elsewhere))
-        return await self._read(_remembered, _FIND, params)
+        return await self._read(remembered, FIND, params)
 
     @handles(Memorize, concurrent=16)
     async def memorize(self, request: Memorize) -> None:
-        session, now = well_formed(request.session), self._clock()
+        session, rest = well_formed(request.session), (self._clock(), listed(request.people))
         inserts = [
-            Statement(_INSERT, (session, item.source, text, now))
+            Statement(INSERT, (session, item.source, text, *rest))
             for item in request.texts
-            if (text := _kept_text(item.text))
+            if (text := kept_text(item.text))
         ]
         if inserts:
-            write = _Write((*inserts, Statement(_TRIM, (session,))))
+            write = _Write((*inserts, Statement(TRIM, (session, KEPT))))
             # A task of the actor, not of the request, which then ends at once even while the
             # database is locked.
             self.start_soon(self._finish, write, name="write")
@@ -102,31 +85,35 @@ class MemoryStore(TableStore, Actor[MemoryProtocol]):
             write.ended.set()
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class StoredMemory:
-    """The memory actor as a :class:`motet.protocols.memory.Memory`."""
+    """The memory actor as a :class:`motet.protocols.memory.Memory`.
+
+    A run that is reminded of what others have said answers them, too.
+    """
 
     store: ActorRef[MemoryProtocol]
+    readers: Readership | None = None
 
     async def read(self, query: str, session: str, limit: int) -> Sequence[Remembered]:
-        return await self.store.ask(FindMemories(query, session, limit, elsewhere=True))
+        return await self._found(FindMemories(query, session, limit, elsewhere=True))
 
     async def observe(self, rows: Sequence[ChatMessage], session: str) -> None:
-        await self.store.ask(Memorize(session, memorable(rows)))
+        await self._keep(memorable(rows), session)
 
     async def search(self, query: str, session: str, limit: int) -> Sequence[Remembered]:
-        return await self.store.ask(FindMemories(query, session, limit))
+        return await self._found(FindMemories(query, session, limit))
 
     async def write(self, text: str, session: str) -> None:
-        await self.store.ask(Memorize(session, (Memorable(text, "note"),)))
+        await self._keep((Memorable(text, "note"),), session)
 
+    async def _keep(self, texts: tuple[Memorable, ...], session: str) -> None:
+        people = self.readers.people(session) if self.readers is not None else ()
+        await self.store.ask(Memorize(session, texts, people))
 
-def _kept_text(text: str) -> str:
-    head, left_out = redacted_head(well_formed(text).replace("\0", "").strip())
-    return shorten(head + "..." * bool(left_out), TEXT_LIMIT)
-
-
-def _remembered(row: Row) -> Remembered:
-    text, source, created = row
-    # A column that only this module writes.
-    return Remembered(str(text), cast("Source", source), float(created or 0))
+    async def _found(self, wanted: FindMemories) -> Sequence[Remembered]:
+        found = await self.store.ask(wanted)
+        people = together(one.people for one in found)
+        if people and self.readers is not None:
+            await self.readers.hear(wanted.session, people)
+        return found

@@ -181,7 +181,7 @@ async def test_a_failed_or_stopped_turn_is_not_remembered() -> None:
 async def test_an_owner_keeps_the_newest_only(monkeypatch: pytest.MonkeyPatch) -> None:
     from motet.actors.storage import memory as store
 
-    monkeypatch.setattr(store, "_TRIM", store._TRIM.replace(f"OFFSET {store.KEPT}", "OFFSET 4"))  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(store, "KEPT", 4)
     script = Scripted(*[say("fine") for _ in range(5)])
     async with motet.open_host() as host:
         a = agent(script)

@@ -20,6 +20,7 @@ from motet.actors.telemetry.tracer import StoreSpan
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import ErrorProtocol, GetError
 from motet.protocols.host import StreamHead
+from motet.protocols.memory import FIND
 from motet.protocols.results import Entry, LruIndex
 from motet.protocols.sessions import GetSession, Principal, SessionInfo
 from motet.protocols.tools import ToolSpec
@@ -124,9 +125,9 @@ def _share_prompts() -> list[Patch]:
 
 def _recall_all() -> list[Patch]:
     """A memory is found by its words, whoever said them."""
-    of_all = re.sub(r" AND m\.owner = \(.*?= \?1\)", "", memories._FIND)
-    assert of_all != memories._FIND
-    return [(memories, "_FIND", of_all)]
+    of_all = re.sub(r" AND m\.owner = \(.*?= \?1\)", "", FIND)
+    assert of_all != FIND
+    return [(memories, "FIND", of_all)]
 
 
 MUTANTS = (
