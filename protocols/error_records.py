@@ -6,7 +6,8 @@ row that cannot be read becomes an error whose ``malformed`` says why.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from typing import Final, NamedTuple, TypeVar, cast, get_type_hints
 
 import attrs
@@ -242,3 +243,24 @@ def _beginning(text: str, length: int, *, keep_raw: bool) -> JsonObject:
     text = well_formed(text)
     head = (text if keep_raw else redact_text(text))[: ARGUMENTS_LIMIT // 2]
     return {"beginning": head, "omitted_characters": length - len(head)}
+
+
+STRIDE = 167
+"""Odd, so that every number comes; and large, so that neighbours look different."""
+
+
+def suffixes(turn: int, first: int) -> Callable[[int], str]:
+    """Hexadecimal digits of three bytes that no other process makes: its turn, then a number.
+
+    ``first``: the number to begin with. 65,536 come in a row before one of them comes again.
+    Neighbours look different in their last two digits, and have the others in common: so the ids of
+    a crowd are together in the index, and each commit writes a few pages of it. All over the index,
+    they were a third of a commit.
+    """
+    numbers = count(first)
+
+    def suffix(_nbytes: int) -> str:
+        number = next(numbers)
+        return f"{turn:02x}{number >> 8 & 0xFF:02x}{number * STRIDE & 0xFF:02x}"
+
+    return suffix

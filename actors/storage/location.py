@@ -11,7 +11,6 @@ import fcntl
 import os
 from collections.abc import Callable
 from contextlib import ExitStack, closing
-from itertools import count
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 from uuid import uuid4
@@ -30,6 +29,7 @@ from motet.actors.storage.connection import (
     inline,
     storage_error,
 )
+from motet.protocols.error_records import suffixes
 from motet.protocols.room_changes import FUNCTIONS
 from motet.protocols.storage import StateInUse, StorageError
 from motet.runtime.outside import fresh_hex
@@ -45,8 +45,6 @@ TURNS = 256
 BUSY_TIMEOUT = 2.0
 """Seconds that SQLite waits for a lock of another program before it gives up."""
 
-STRIDE = 167
-"""Odd, so that every number comes; and large, so that neighbours look different."""
 
 T = TypeVar("T")
 
@@ -82,7 +80,7 @@ class Location:
 
     def hex_source(self) -> Callable[[int], str]:
         """The source of the ids of errors, which begin with the turn."""
-        return fresh_hex if self.turn is None else _suffixes(self.turn)
+        return fresh_hex if self.turn is None else suffixes(self.turn, int(fresh_hex(2), 16))
 
     @property
     def outlives_host(self) -> bool:
@@ -213,22 +211,6 @@ class Location:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _suffixes(turn: int) -> Callable[[int], str]:
-    """Hexadecimal digits of three bytes that no other process makes: its turn, then a number.
-
-    65,536 numbers come in a row before one of them comes again. Neighbours look different in their
-    last two digits, and have the others in common: so the ids of a crowd are together in the index,
-    and each commit writes a few pages of it. All over the index, they were a third of a commit.
-    """
-    numbers = count(int(fresh_hex(2), 16))
-
-    def suffix(_nbytes: int) -> str:
-        number = next(numbers)
-        return f"{turn:02x}{number >> 8 & 0xFF:02x}{number * STRIDE & 0xFF:02x}"
-
-    return suffix
 
 
 def _nothing() -> None:
