@@ -22,7 +22,9 @@ from msgspec.structs import astuple
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import MotetError, nearest
 from motet.protocols.json_schema import JsonSchema, compiled, fragment, problems
+from motet.protocols.redaction.redact import redact_text
 from motet.protocols.stable_json import shortened
+from motet.protocols.texts import well_formed
 from motet.runtime.outside import foreign_code
 
 NEAR_CHARS = 24
@@ -102,11 +104,14 @@ def problems_of(error: BaseException | None) -> Iterator[tuple[str, str]]:
 
 
 class ArgumentError(MotetError):
-    """The arguments of a call are invalid; ``problems`` has one line for each reason."""
+    """The arguments of a call are invalid; ``problems`` has one line for each reason, redacted.
+
+    A check of the tool's own may say anything, such as the address of the database that it asked.
+    """
 
     def __init__(self, problems: Sequence[str]):
-        super().__init__("\n".join(problems))
-        self.problems = tuple(problems)
+        self.problems = tuple(redact_text(well_formed(problem)) for problem in problems)
+        super().__init__("\n".join(self.problems))
 
 
 @attrs.frozen

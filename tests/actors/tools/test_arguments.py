@@ -161,6 +161,21 @@ def test_an_exception_of_a_users_own_type_is_a_problem_of_the_argument() -> None
         tool(take).accepts.parse('{"touchy": {"x": 1}}')
 
 
+class Asking(msgspec.Struct):
+    x: int
+
+    def __post_init__(self) -> None:
+        raise OSError("postgres://u:hunter2hunter2@h/db does not answer \ud800")
+
+
+def test_the_text_of_a_check_of_the_tools_own_is_redacted() -> None:
+    def take(asking: Asking) -> None: ...
+
+    with pytest.raises(ArgumentError, match=r"asking: \[secret:database-url:.*does not") as caught:
+        tool(take).accepts.parse('{"asking": {"x": 1}}')
+    assert "hunter2" not in str(caught.value).encode().decode()
+
+
 def test_a_foreign_schema_is_checked_and_near_misses_are_repaired() -> None:
     sent: JsonObject = {"count": "2", "size": None, "names": '["a"]', "options": {"deep": "true"}}
     accepted = FOREIGN.parse(json.dumps({**sent, "exotic": [1, 1], "broken": "(", "more": 1}))
