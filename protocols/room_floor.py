@@ -491,10 +491,15 @@ def drop_impossible(
 
 def refusal(speakers: Sequence[Due], refused: Mapping[str, str]) -> str:
     """The reason to end a round whose next speakers are refused; empty if they were called: then
-    only their calls are dropped.
+    only their calls are dropped. ``speakers`` none: nobody else is to speak.
     """
-    chosen = not all(one.is_call for one in speakers)
+    chosen = not (speakers and all(one.is_call for one in speakers))
     return "; ".join(dict.fromkeys(refused.values())) if chosen else ""
+
+
+def is_empty(floor: Floor) -> bool:
+    """Whether nobody speaks or is to speak next."""
+    return not (floor.speaking or floor.due)
 
 
 def used_up(floor: Floor, over: Mapping[str, str]) -> str:

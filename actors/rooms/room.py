@@ -211,11 +211,13 @@ class RoomActor(Actor[RoomMessages]):
                 return await self._choose()
             case floor.Give(speakers):
                 mark, refused = control.mark(), await self._live.afford(speakers)
-                if why := floor.refusal(speakers, refused):
-                    await self._end(why)
-                elif refused:
+                why = floor.refusal(speakers, refused)
+                if refused and not why:
                     await history.record(partial(floor.refuse, refused=refused))
-                else:
+                    why = floor.refusal((), refused) if floor.is_empty(self._state.floor) else ""
+                if why:
+                    await self._end(why)
+                elif not refused:
                     await self._give(speakers, mark)
             case floor.Wait():
                 return False

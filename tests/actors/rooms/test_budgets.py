@@ -78,6 +78,26 @@ async def test_a_day_that_is_used_up_ends_with_a_notice_and_talk_goes_on() -> No
         assert found.day[ROOM].tokens == 30
 
 
+@pytest.mark.parametrize("whose", ["day", "person_day"])
+async def test_a_text_whose_calls_nobody_can_pay_for_comes_back_with_the_budget_as_the_reason(
+    whose: str,
+) -> None:
+    """Here the calls are all that the policy goes by, so that it would choose nobody else."""
+    budgets = Budgets(**{whose: Allowance(turns=1)})
+    room = motet.Room(
+        "r", members=[agent("ann", "hello")], speakers=motet.mentions(), budgets=budgets
+    )
+    async with motet.open_host() as host:
+        opened = await host.open_room(room)
+        await opened.run("@ann hi", user="alice")
+        found = await opened.run("@ann and now?", user="alice")
+        assert (found.turns, found.messages) == (0, ())
+        assert "has used the 1 turns of today: agents answer again from" in found.reason
+        if whose == "person_day":
+            assert (await opened.run("nothing", user="alice")).reason == NOBODY
+            assert (await opened.run("@ann hi", user="bob")).turns == 1
+
+
 async def test_one_person_who_has_used_their_budget_does_not_stop_the_others() -> None:
     ann = agent("ann", "hello")
     budgets = Budgets(person_hour=Allowance(turns=1))
@@ -91,7 +111,7 @@ async def test_one_person_who_has_used_their_budget_does_not_stop_the_others() -
             seen = await until_idle(events)
             (dropped,) = [one for one in seen if isinstance(one, CallDropped)]
             assert dropped.reason.startswith("mallory has used the 1 turns of this hour")
-            assert seen[-1] == RoomIdle(NOBODY)
+            assert seen[-1] == RoomIdle(dropped.reason)
             await opened.post("@ann hi", user="alice")
             assert ("ann", "hello") in said(await until_idle(events))
         found = await costs(host)
