@@ -31,7 +31,7 @@ from motet.protocols.room_calls import (
     without,
 )
 from motet.protocols.room_newcomers import FindSummary, FoundSummary, Joined, KeepSummary
-from motet.protocols.room_presence import CountUnread, CountUnshown, KnowsUser, MarkRead
+from motet.protocols.room_presence import CountUnread, CountUnshown, KnowsUser, MarkRead, RolesOf
 from motet.protocols.rooms import (
     Due,
     Kind,
@@ -525,6 +525,7 @@ RoomStoreRequest: TypeAlias = (
     | CountUnread
     | CountUnshown
     | KnowsUser
+    | RolesOf
     | FindSummary
     | KeepSummary
 )

@@ -72,6 +72,18 @@ KNOWS: Final = (
 )
 
 
+class RolesOf(Request[tuple[str, ...]], frozen=True, tag="rooms.roles"):
+    """The roles of the stored tokens of a user that are in force."""
+
+    user: str
+
+
+ROLES_OF: Final = (
+    "SELECT DISTINCT role FROM tokens WHERE user = ?1 AND revoked IS NULL"
+    " AND (expires IS NULL OR expires > ?2)"
+)
+
+
 class CountUnshown(Request[int], frozen=True, tag="rooms.unshown"):
     """How many messages of others an agent was not shown, up to number ``last``, besides ``shown``.
 

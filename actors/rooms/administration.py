@@ -37,7 +37,7 @@ from motet.protocols.room_people import (
     invite_digest,
     newly_named,
 )
-from motet.protocols.room_presence import KnowsUser
+from motet.protocols.room_presence import KnowsUser, RolesOf
 from motet.protocols.rooms import DeleteRoom, ReadSince
 from motet.protocols.sessions import LOCAL, ListSessions, Principal, SessionInfo
 from motet.runtime.outside import fresh_hex, wall_time
@@ -58,6 +58,9 @@ async def manage(rooms: RoomAccess, act: RoomAct, *, principal: Principal = LOCA
             raise InputValidation(f"nobody here is called {named!r}: see the room's people")
         if isinstance(act, TransferRoom):
             await rooms.check_cap(principal, act.user)
+            roles = {one.role for one in tokens if one.user == act.user}
+            if roles.union(await rooms.parts.store.ask(RolesOf(act.user))) == {"viewer"}:
+                raise InputValidation(f"{act.user!r} cannot own a room: their tokens only view")
         await rooms.known(record, standing)
         after = await rooms.change_people(act.room, change)
     await rooms.tell(act.room, told(act, principal.user))

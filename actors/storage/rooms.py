@@ -60,10 +60,12 @@ from motet.protocols.room_people import RoomPerson, RoomTerms
 from motet.protocols.room_presence import (
     KNOWS,
     MOST_UNREAD,
+    ROLES_OF,
     CountUnread,
     CountUnshown,
     KnowsUser,
     MarkRead,
+    RolesOf,
     Unread,
 )
 from motet.protocols.room_reading import UNSHOWN, note_joined
@@ -281,6 +283,11 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
     async def knows(self, request: KnowsUser) -> bool:
         params = (storable(request.name), storable(request.user), to_json(request.users))
         return bool((await self._readers.read(KNOWS, params))[0][0])
+
+    @handles(RolesOf, concurrent=4)
+    async def roles_of(self, request: RolesOf) -> tuple[str, ...]:
+        rows = await self._readers.read(ROLES_OF, (storable(request.user), self._clock()))
+        return tuple(str(role) for (role,) in rows)
 
     @handles(CreateRoom, concurrent=16)
     async def create(self, request: CreateRoom) -> None:

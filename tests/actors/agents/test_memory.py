@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 import motet
-from motet.actors.runs.recall import extra_context
 from motet.actors.storage.location import Location
 from motet.actors.storage.memory import MemoryStore, StoredMemory
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.writer import through
 from motet.protocols.chat import AssistantMessage, Call, ToolMessage, UserMessage
 from motet.protocols.config import AgentConfig, HostConfig
-from motet.protocols.memory import Remembered, full_text_query, memorable
+from motet.protocols.memory import Remembered, extra_context, full_text_query, memorable
 from motet.protocols.sessions import Principal
 from motet.protocols.storage import DatabaseLocked, Row, Statement, Transact
 from motet.runtime import Actor, handles, open_system

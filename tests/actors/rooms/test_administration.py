@@ -327,6 +327,22 @@ async def test_a_rate_bounds_the_messages_of_each_person_in_a_minute(tmp_path: P
         await host.rooms.post(room, "at last", principal=BOB)
 
 
+async def test_a_room_is_not_given_to_somebody_whose_tokens_only_view() -> None:
+    """An owner has to be able to own: nobody could change the room or give it away again."""
+    gus = TokenConfig(token=new_token(), user="gus", role="viewer")
+    config = HostConfig(gateway=GatewayConfig(tokens=(gus,)))
+    async with motet.open_host(config=config, agents=[agent("ann")]) as host:
+        await host.new_token("vera", "viewer")
+        await host.new_token("tom", "viewer")
+        await host.new_token("tom", "operator")
+        room = await made(host, "gus", "vera", "tom")
+        for user in ("gus", "vera"):
+            with pytest.raises(InputValidation, match=f"'{user}' cannot own a room"):
+                await host.rooms.manage(TransferRoom(room=room, user=user), principal=ALICE)
+        await host.rooms.manage(TransferRoom(room=room, user="tom"), principal=ALICE)
+        assert (await host.rooms.people(room, principal=ALICE)).owner == "tom"
+
+
 async def test_only_a_known_user_is_muted_or_banned_where_users_have_tokens() -> None:
     """A slip of the pen would make a row that mutes nobody."""
     gus = TokenConfig(token=new_token(), user="gus")
