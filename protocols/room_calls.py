@@ -241,8 +241,33 @@ def settled(state: RoomState) -> RoomState:
     return replace(state, calls=tuple(left))
 
 
+def _apart(call: Due, waiting: Iterable[Due]) -> list[Due]:
+    """The parts of a call before, between and behind others of its member that wait."""
+    parts = [call]
+    for first, last in (run for one in waiting if one.name == call.name for run in _runs(one)):
+        if first <= call.last and call.first <= last:
+            sides = ((0, first - 1), (last + 1, call.last))
+            cut = (_between(one, *side) for one in parts for side in sides if side[1])
+            parts = [one for one in cut if one.first <= one.last]
+    return parts
+
+
+def _runs(call: Due) -> Iterator[tuple[int, int]]:
+    """The first and the last number of each run of messages of a call, between those that ended."""
+    first = call.first
+    for number in (*call.ended, call.last + 1):
+        if first < number <= call.last + 1:
+            yield first, number - 1
+        first = max(first, number + 1)
+
+
 def drop(state: RoomState, due: Iterable[Due], reason: str) -> RoomState:
-    """Say in the state that these calls are dropped; a member that was only chosen had none."""
+    """Say in the state that these calls are dropped; a member that was only chosen had none.
+
+    A call that was joined by a later one goes over messages whose calls wait for rounds of their
+    own: those are not dropped.
+    """
+    parts = (part for one in due if one.is_call for part in _apart(one, state.calls))
     events = [
         CallDropped(
             call.name,
@@ -254,7 +279,7 @@ def drop(state: RoomState, due: Iterable[Due], reason: str) -> RoomState:
             call.last,
             tuple(one for one in call.ended if call.first < one < call.last),
         )
-        for number, call in enumerate((one for one in due if one.is_call), state.drops + 1)
+        for number, call in enumerate(parts, state.drops + 1)
     ]
     dropped = (*state.dropped, *events)[-MOST_DROPPED:]
     return replace(state, dropped=dropped, drops=state.drops + len(events))

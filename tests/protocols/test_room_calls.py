@@ -10,6 +10,7 @@ from motet.protocols.events import CallDropped
 from motet.protocols.room_calls import (
     collect,
     counted,
+    covers,
     drop,
     mentioned,
     merged,
@@ -126,6 +127,28 @@ def test_a_dropped_call_has_a_number_and_a_chosen_member_had_none() -> None:
     state = drop(RoomState(drops=2), [Due("ben"), Due("ann", 1, ("cid",), (), ("ada",))], "stopped")
     assert state.dropped == (CallDropped("ann", ("ada", "cid"), "stopped", 0, 3),)
     assert state.drops == 3
+
+
+def numbers(call: Due | CallDropped) -> set[int]:
+    return {one for one in range(call.first, call.last + 1) if covers(call, one)}
+
+
+@st.composite
+def ranges(draw: st.DrawFn) -> Due:
+    first, last = sorted(draw(st.tuples(st.integers(1, 12), st.integers(1, 12))))
+    ended = [one for one in draw(st.sets(st.integers(1, 12))) if first < one < last]
+    return Due("cid", 0, (), (ADA,), ("ada",), first, last, tuple(sorted(ended)))
+
+
+@given(ranges(), st.lists(ranges(), max_size=2))
+def test_a_dropped_call_goes_over_no_message_whose_call_waits_for_a_round_of_its_own(
+    call: Due, waiting: list[Due]
+) -> None:
+    """Law: what is told as dropped is the rest of its messages, each once."""
+    others = (Due("ann", 0, (), (ADA,), ("ada",), 1, 12),)
+    state = drop(RoomState(calls=(*waiting, *others)), [call], "stopped")
+    told = [number for one in state.dropped for number in numbers(one)]
+    assert sorted(told) == sorted(numbers(call).difference(*map(numbers, waiting)))
 
 
 def test_a_notice_has_a_number_and_no_secret() -> None:
