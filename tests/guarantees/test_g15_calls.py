@@ -25,18 +25,23 @@ from tests.guarantees.worlds import calls as world
 
 
 def found(
-    seed: object, mode: RoomMode | None = None, *, troubled: bool = False, hurried: bool = False
+    seed: object,
+    mode: RoomMode | None = None,
+    *,
+    troubled: bool = False,
+    hurried: bool = False,
+    renames: bool = False,
 ) -> list[str]:
     """How one random conversation breaks the law.
 
     ``troubled``: the storage fails now and then. ``hurried``: stops come while the end of a round
-    is being stored.
+    is being stored. ``renames``: members get other names.
     """
-    plan = world.Plan(seed, mode, troubled)
-    number = sum(map(ord, str(seed)))
+    plan = world.Plan(seed, mode, troubled, renames)
+    number, agents = sum(map(ord, str(seed))), world.agents(seed, renames=renames)
     with (
         world.recorded() as given,
-        mt.simulated_host(number, agents=world.agents(seed), config=world.CONFIG) as host,
+        mt.simulated_host(number, agents=agents, config=world.CONFIG) as host,
     ):
         if hurried:
             world.hurry(plan, host)
@@ -88,11 +93,28 @@ def test_each_call_comes_to_one_end_when_stops_meet_ends_of_rounds(mode: RoomMod
         assert not found(seed, mode, hurried=True), seed
 
 
-def killed(fault: mt.HostFault, seed: int, mode: RoomMode, every: int) -> mt.SweepReport:
+@pytest.mark.parametrize("seed", range(2))
+def test_each_call_comes_to_one_end_though_members_are_renamed(seed: int) -> None:
+    assert not found(f"renamed {seed}", renames=True)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("mode", ROOM_MODES)
+@pytest.mark.parametrize("troubled", [False, True])
+def test_each_call_comes_to_one_end_in_many_talks_whose_members_are_renamed(
+    troubled: bool, mode: RoomMode
+) -> None:
+    for seed in range(100):
+        assert not found(f"renamed {seed}", mode, troubled=troubled, renames=True), seed
+
+
+def killed(
+    fault: mt.HostFault, seed: int, mode: RoomMode, every: int, *, renames: bool = False
+) -> mt.SweepReport:
     """Kill the host at each so many-th step of a conversation."""
 
     def story(host: mt.SimulatedHost) -> None:
-        world.talk(world.Plan(seed, mode), host, length=5)
+        world.talk(world.Plan(seed, mode, renames=renames), host, length=5)
 
     def check(host: mt.SimulatedHost) -> None:
         world.rest(host)
@@ -100,13 +122,23 @@ def killed(fault: mt.HostFault, seed: int, mode: RoomMode, every: int) -> mt.Swe
             wrong = world.broken_after_kill(seen, record.of(room))
             assert not wrong, (room, wrong)
 
-    options = {"agents": world.agents(seed), "config": world.CONFIG}
+    options = {"agents": world.agents(seed, renames=renames), "config": world.CONFIG}
     with world.recorded() as record:
         return mt.sweep(story, fault, seeds=(seed,), every=every, check=check, **options)  # type: ignore[arg-type]
 
 
 def test_each_call_comes_to_an_end_after_a_kill_at_some_moment() -> None:
     killed("power", 1, "interrupt", 151).check()
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("mode", ROOM_MODES)
+@pytest.mark.parametrize("fault", ["crash", "power"])
+def test_each_call_comes_to_an_end_after_a_kill_though_members_are_renamed(
+    fault: mt.HostFault, mode: RoomMode, seed: int
+) -> None:
+    killed(fault, seed, mode, 15, renames=True).check()
 
 
 @pytest.mark.sweep

@@ -1,7 +1,7 @@
 """Law: no ``@name`` of an acknowledged message is lost when a real ``motet serve`` is killed.
 
-People talk over the gateway, and the owner changes members and mode, while the process is killed
-by SIGKILL at random moments. Each call of somebody who was a member ends in a turn or in one
+People talk over the gateway, and the owner adds, removes and renames members, while the process is
+killed by SIGKILL at random moments. Each call of somebody who was a member ends in a turn or in one
 ``call.dropped``, and no dropped call is told twice.
 """
 
@@ -25,9 +25,9 @@ from tests.guarantees.worlds import calls as world
 from tests.motet.command import Process, started
 
 TOML = "[gateway]\nmessages_per_minute = 1000000\n" + "\n".join(
-    f'[agents.{name}]\nmodel = "demo"' for name in world.NAMES
+    f'[agents.{name}]\nmodel = "demo"' for name in world.EVERYBODY
 )
-CALLED = ("", "@ann", "@ben", "@cid", "@all", "@cid @ann", "@ben ask @ann about", "@zed")
+CALLED = ("", "@ann", "@ben", "@cid", "@all", "@cid @ann", "@ben ask @ann about", "@zed", "@bea")
 STAYS = "ann"
 """The one that no change removes: calls by agents are expected of it only, since nobody outside
 knows who was a member when an agent spoke."""
@@ -73,6 +73,7 @@ class Talk:
 
     async def change(self, client: Client) -> None:
         names = tuple(one for one in world.NAMES if one == STAYS or self.random.random() < 0.6)
+        names = tuple(self.random.choice((one, world.RENAMED.get(one, one))) for one in names)
         self.members = None
         await client.change_room(self.room, RoomChange(members=names))
         self.members = names

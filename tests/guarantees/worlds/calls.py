@@ -47,6 +47,9 @@ from motet.protocols.sessions import Principal
 from motet.protocols.storage import StorageUnavailable
 
 NAMES: Final = ("ann", "ben", "cid")
+RENAMED: Final = {"ben": "bea", "cid": "cyd"}
+"""Other names of members: the configuration has the same agents under both."""
+EVERYBODY: Final = (*NAMES, *RENAMED.values())
 OWNER: Final = Principal("ada")
 WORD: Final = re.compile(r"<m\d+>")
 FAULTS: Final = ("locked", "full", "io", "readonly")
@@ -54,8 +57,8 @@ REPLY: Final = "as for that:"
 CONFIG: Final = motet.HostConfig(approvals=motet.ApprovalsConfig(hold=0.02, expires=60))
 
 
-def agents(seed: object) -> list[motet.Agent[None, str]]:
-    return [_agent(name, Random(f"{seed}/{name}")) for name in NAMES]
+def agents(seed: object, *, renames: bool = False) -> list[motet.Agent[None, str]]:
+    return [_agent(name, Random(f"{seed}/{name}")) for name in (EVERYBODY if renames else NAMES)]
 
 
 def _agent(name: str, random: Random) -> motet.Agent[None, str]:
@@ -92,17 +95,21 @@ def _late(rows: Sequence[object]) -> bool:
 class Plan:
     """The random choices of one conversation, and what was acknowledged in it.
 
-    ``troubled``: the storage fails now and then, and everybody tries again.
+    ``troubled``: the storage fails now and then, and everybody tries again. ``renames``: members
+    get other names, by which people call them then, but for a few who have not heard of it.
     """
 
     seed: object
     mode: RoomMode | None = None
     troubled: bool = False
+    renames: bool = False
     words: int = 0
+    names: dict[str, str] = attrs.field(factory=dict[str, str], init=False)
     random: Random = attrs.field(init=False)
+    naming: Random = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.random = Random(f"{self.seed}")
+        self.random, self.naming = Random(f"{self.seed}"), Random(f"{self.seed}/names")
 
     def room(self) -> RoomPlan:
         random = self.random
@@ -119,12 +126,16 @@ class Plan:
     def text(self) -> str:
         self.words += 1
         called = self.random.choice(["", REPLY, "@ann", "@ben", "@all", "@cid @ann", "@zed"])
+        for name, now in self.names.items():
+            called = called.replace(f"@{name}", f"@{now}") if self.naming.random() < 0.8 else called
         return f"{called} <m{self.words}>"
 
     def change(self) -> RoomChange:
         names = [name for name in NAMES if self.random.random() < 0.7] or ["ann"]
         mode = self.random.choice(ROOM_MODES) if self.mode is None else UNSET
-        return RoomChange(members=tuple(names), mode=mode)
+        for name, other in RENAMED.items() if self.renames else ():
+            self.names[name] = self.naming.choice((name, other))
+        return RoomChange(members=tuple(self.names.get(one, one) for one in names), mode=mode)
 
 
 async def name_of(host: Host) -> str:
@@ -334,7 +345,7 @@ async def _look(host: Host, room: str) -> Seen:
         events += [one.event for one in found]
         after = found[-1].seq or 0
     read: dict[str, set[str]] = {}
-    for name in NAMES:
+    for name in EVERYBODY:
         read[name] = set()
         with suppress(motet.NotFound):  # it has never spoken
             rows = await host.history(member_session(room, name), limit=500)
@@ -462,7 +473,7 @@ def ends(name: str, message: RoomMessage, seen: Seen, given: Given) -> list[str]
             end,
             call.last > call.first
             and (
-                len({*by} - {*NAMES}) not in (0, len(by))
+                len({*by} - {*EVERYBODY}) not in (0, len(by))
                 or (call.first in edited and call.first < message.seq < call.last)
             ),
         )
