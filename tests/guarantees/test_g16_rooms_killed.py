@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from random import Random
-from typing import get_args
+from typing import Any, get_args
 
 import attrs
 import pytest
@@ -24,9 +24,11 @@ import motet
 from motet import testing as mt
 from motet.actors.host import Host
 from motet.actors.rooms import table
+from motet.actors.rooms.history import Change, RoomHistory
 from motet.actors.runs import suspend
 from motet.actors.runs.run import Run
 from motet.protocols.approvals import ApprovalDecision, SuspendedState
+from motet.protocols.chat import ToolMessage, UserMessage
 from motet.protocols.errors import MotetError
 from motet.protocols.models import ModelRequest
 from motet.protocols.rooms import ROOM_MODES, RoomMode, RoomPlan
@@ -249,6 +251,47 @@ def test_the_turn_after_one_that_was_cut_off_answers_those_whose_words_have_ente
                     raise ValueError(one)
             host.advance(0.5)
     assert paid == [["bob", "cy"]]
+
+
+def test_a_message_whose_people_are_stored_slowly_is_given_to_its_member_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The turn that it was to enter ends first, and a round is opened for it."""
+    record = RoomHistory.record
+
+    async def again(self: RoomHistory, change: Change, *more: Any, **how: Any) -> None:
+        if change(self.state) is self.state:  # the storage has not taken the first attempt
+            await trio.sleep(0.5)
+        await record(self, change, *more, **how)
+
+    monkeypatch.setattr(RoomHistory, "record", again)
+    read: list[str] = []
+
+    def answer(request: ModelRequest) -> mt.Step:
+        said = [row.text for row in request.messages if isinstance(row, UserMessage)]
+        read[:] = said
+        if "two" in " ".join(said) and not isinstance(request.messages[-1], ToolMessage):
+            return mt.call("look")
+        return mt.slow(mt.say("ok"), seconds=0.3)
+
+    ann = motet.Agent("ann", model=mt.FunctionModel(answer, name="ann"))
+
+    @ann.tool(effects="write")
+    async def look() -> str:
+        await trio.sleep(3)
+        return "seen"
+
+    async def opened(host: Host) -> str:
+        plan = RoomPlan(("ann",), mode="steer", activation="mention")
+        return (await host.rooms.create("r", plan, people=("*",), principal=OWNER)).name
+
+    with mt.simulated_host(1, agents=[ann]) as host:
+        room = host.call(opened)
+        for user, text in (("bob", "@ann one"), ("cy", "@ann two")):
+            host.call(partial(_post, room=room, user=user, text=text))
+            host.advance(0.1)
+        host.advance(9)
+    assert sum("two" in text for text in read) == 1
 
 
 async def _post(host: Host, room: str, user: str, text: str) -> None:
