@@ -9,9 +9,9 @@ Law: the spans and kinds are those of the finders. So a form is taken only
 
 - if the finders have found exactly its places in :data:`PROBES` lines that were made of it, and no
   secret goes on behind any of these;
-- if its random letters are such as no rule takes for anything else (:data:`~.values.SURE`, or of
-  three sorts with letters at both ends), and do not begin as a token of a vendor does, unless all
-  of the form begin so;
+- if its random letters are such as no rule takes for anything else (:data:`~.values.SURE`, a UUID,
+  or of three sorts with letters at both ends), and do not begin as a token of a vendor does, unless
+  all of the form begin so;
 - if its numbers that differ are no long ones: the digits of those may be a card or a telephone.
 
 A line that stands behind one that may go on is left to the finders with all of its block.
@@ -44,6 +44,9 @@ LONGEST = 2_048
 _RUN = re.compile(r"[0-9A-Za-z][0-9A-Za-z_+/-]{10,398}[0-9A-Za-z]")
 _SURE = r"(?=[A-Za-z]{0,399}[0-9])(?=[0-9]{0,399}[A-Za-z])"
 _MIXED = r"(?=[^A-Z]{0,399}[A-Z])(?=[^a-z]{0,399}[a-z])(?=[^0-9]{0,399}[0-9])"
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_SURE_UUID = rf"(?=[a-f]{{0,7}}[0-9])(?=[0-9-]{{0,35}}[a-f]){_UUID.pattern}"
+"""With a letter, and a digit in its first part: so no rule takes it for a number or for words."""
 _LEAST, _LEAST_MIXED = 12, 20
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _NUMBER = re.compile(r"[0-9]+")
@@ -88,6 +91,8 @@ class _Place:
                 return f"[0-9]{{{self.least},{self.most}}}"
             case "run":
                 return re.escape(self.text) + self._letters()
+            case "uuid":
+                return _SURE_UUID
             case "open":
                 return "("
             case _:
@@ -108,6 +113,9 @@ class _Place:
             return self.text
         if self.sort in ("open", "close"):
             return ""
+        if self.sort == "uuid":
+            parts = ["".join(source.choices(self.letters, k=n)) for n in (7, 4, 4, 4, 11)]
+            return f"{parts[0]}{source.choice('0123456789')}-{'-'.join(parts[1:])}a"
         size = source.choice((self.least, self.most, source.randint(self.least, self.most)))
         if self.sort == "number":
             return "".join(source.choices(string.digits, k=size))
@@ -363,6 +371,9 @@ def _form(key: tuple[Part, ...], values: Sequence[tuple[str, ...]]) -> _Form | N
         if sort == "number":
             places.append(_Place("number", "", least, most))
             continue
+        if all(map(_UUID.fullmatch, column)):
+            places.append(_Place("uuid", "", letters="0123456789abcdef"))
+            continue
         head = _common(min(column), max(column))
         head = head if len(head) >= HEAD else ""
         letters = {*"".join(one[len(head) :] for one in column)}
@@ -376,7 +387,7 @@ def _form(key: tuple[Part, ...], values: Sequence[tuple[str, ...]]) -> _Form | N
     bare: list[bool] = []
     for at, place in enumerate(places):
         if place.sort == "open":
-            rest = next(one for one in places[at + 1 :] if one.text or one.sort == "run")
+            rest = next(one for one in places[at + 1 :] if one.text or one.sort in ("run", "uuid"))
             bare.append(not rest.text)
     return _Form(tuple(places), kinds, tuple(bare))
 

@@ -13,6 +13,7 @@ from motet.protocols.redaction.redact import LIMIT, Redactor, redact_text, regis
 from tests.protocols.redaction.builders import CORPUS, MASK, filled, key, without_marks
 
 FORMS = (
+    "client_secret: {hex:8}-{hex:4}-{hex:4}-{hex:4}-{hex:12}",
     "export SERVICE_{digit:2}_DB_PASSWORD={alnum:24}",
     '{"user": "bob", "id": {digit:4}, "password": "{alnum:16}", "port": 5432}',
     "2026-11-{digit:2}T10:20:{digit:2}.{digit:6}Z connecting to postgres://app:{alnum:16}@db/app",
@@ -24,6 +25,9 @@ FORMS = (
     "AWS_SECRET_ACCESS_KEY={alnum:40} AWS_ACCESS_KEY_ID=AKIA{upper:16} make",
 )
 OTHERS = (
+    "client_secret: 00000000-0000-0000-0000-000000000000",
+    "client_secret: abcdefab-abcd-abcd-abcd-abcdefabcd12",
+    "client_secret: {digit:8}-{digit:4}-{digit:4}-{digit:4}-{digit:12}",
     "password: |\n  {alnum:20}",
     "kind: Secret\ndata:",
     "password=changeme",
