@@ -516,8 +516,10 @@ class Play:
         """Let all activity end; answer all approvals that are still pending."""
         decision: ApprovalDecision = "allow-once" if self.program.approves else "deny"
         for number in range(ROUNDS):
-            if self.host.unheard:
-                gc.collect(0)  # an unreferenced input counts as pending until it is collected
+            # An unreferenced input counts as pending until it is collected: it may be an old one.
+            for generation in (0, 2):
+                if self.host.unheard:
+                    gc.collect(generation)
             if number == ROUNDS - SAYING_NO:
                 decision = "deny"  # a model that calls again and again would be allowed for ever
             with suppress(Stuck):

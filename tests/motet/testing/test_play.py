@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 
 import pytest
@@ -14,7 +15,7 @@ from motet import testing as mt
 from motet.protocols.config import HostConfig, ShellConfig, ToolsConfig
 from motet.protocols.escalations import Answer as Decision
 from motet.protocols.escalations import EscalationInfo
-from motet.protocols.sessions import RunStatus
+from motet.protocols.sessions import LOCAL, RunStatus
 from motet.runtime.testing import Stuck
 from motet.testing.fake_program import FakeProgram
 from motet.testing.stories.acts import Act
@@ -53,6 +54,26 @@ def ends(snapshot: mt.Snapshot) -> list[RunStatus]:
 
 
 HI = mt.Send("ann", "ann/1: hi", key="k1")
+
+
+def test_an_input_that_nobody_awaits_any_more_keeps_no_host_from_its_rest() -> None:
+    """Also an old one that is garbage: it was waited for in 10 ms steps of virtual hours."""
+
+    def lost(host: motet.Host) -> None:
+        parts = host._parts  # pyright: ignore[reportPrivateUsage]
+        circle: list[object] = [parts.table.pending_inputs.expect("ann", LOCAL, "")]
+        circle.append(circle)
+        gc.collect()
+
+    with mt.simulated_host() as host:
+        lost(host.host)
+        began = host.call(now)
+        mt.Program([HI]).execute(host, agent)
+        assert host.call(now) - began < 60
+
+
+async def now(_host: motet.Host) -> float:
+    return trio.current_time()
 
 
 def test_inputs_are_answered_by_the_script_and_then_by_ok() -> None:

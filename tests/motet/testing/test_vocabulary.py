@@ -261,7 +261,7 @@ def gate(host: motet.Host) -> None:
         return motet.Ask("is this right?")
 
 
-@pytest.mark.extended
+@pytest.mark.slow
 def test_approvals_that_only_a_hook_demands_are_allowed_and_denied() -> None:
     states: Counter[str] = Counter()
     ran = 0
