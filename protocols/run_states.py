@@ -84,6 +84,8 @@ TRANSITIONS: Final[dict[RunState, dict[LifeEvent, RunState]]] = {
 NOT_BEGUN: Final[frozenset[RunState]] = frozenset(
     {"new", "arriving", "overtaken", "queued", "dropped"}
 )
+UNSTORED: Final[frozenset[RunState]] = frozenset({"new", "arriving", "overtaken"})
+"""Its input is not on disk, so far as is known here."""
 RUNNING: Final[frozenset[RunState]] = frozenset({"running", "stopping"})
 NEVER_STARTS: Final[frozenset[RunState]] = frozenset({"overtaken", "dropped"})
 OUT_OF_QUEUE: Final[frozenset[RunState]] = frozenset({"new", "arriving", *NEVER_STARTS, *RUNNING})

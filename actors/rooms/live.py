@@ -5,7 +5,7 @@ Invariant: a stop asks all runs of the room to end in one step, and clears all t
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Sequence, Set
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence, Set
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 
@@ -24,7 +24,7 @@ from motet.protocols.errors import MotetError
 from motet.protocols.events import RoomChanged
 from motet.protocols.host_rooms import Speaking
 from motet.protocols.room_clocks import RoomClocks
-from motet.protocols.room_limits import ROOM, Costs, FindCosts, plan, refusal
+from motet.protocols.room_limits import ROOM, Costs, FindCosts, UnderWay, plan, refusal
 from motet.protocols.room_messages import Amendment, line_of, retract
 from motet.protocols.room_newcomers import (
     CHUNK,
@@ -66,7 +66,8 @@ class LiveRoom:
     """One open room. It stays when the room's actor is restarted or passivated.
 
     ``resume_within``: seconds after which an unfinished round is not resumed after a restart: its
-    answer would come too late to be expected. ``returns``: its definition is on disk.
+    answer would come too late to be expected. ``returns``: its definition is on disk. ``family``:
+    the open ones among its room and that one's threads.
     """
 
     settings: RoomSettings
@@ -76,6 +77,7 @@ class LiveRoom:
     publisher: RoomPublisher
     resume_within: float
     returns: bool
+    family: Callable[[], Iterable[LiveRoom]]
     _summarising: trio.Lock = attrs.field(factory=trio.Lock, init=False)
 
     @property
@@ -145,15 +147,25 @@ class LiveRoom:
         """
         budgets, now = self.settings.room.budgets, wall_time()
         find = FindCosts(self.name, now, self.members.account)
-        costs = await self.history.store.ask(find) if budgets.are_set else Costs()
+        costs, seen, beside = Costs(), None, self._beside()
+        while budgets.are_set and seen != beside:  # a turn has begun: do the costs count it?
+            seen, costs = beside, await self.history.store.ask(find)
+            beside = self._beside()
         if not speakers:
             why = refusal(budgets, costs, ROOM, now)
             return {ROOM: why} if why else {}
         asked_by = self.history.state.floor.asked_by
         people = {one.name: [who.user for who in (*asked_by, *one.asked_by)] for one in speakers}
         over = self.members.over
-        self.members.planned, refused = plan(budgets, costs, people, now, over)
+        planned, refused = plan(budgets, costs, people, now, over, [one for one, _ in beside])
+        self.members.planned = {name: UnderWay(one) for name, one in planned.items()}
         return refused
+
+    def _beside(self) -> list[tuple[UnderWay, bool]]:
+        """The turns of its room and threads that share its budgets, and whether they have begun."""
+        turns = (one.members.planned for one in self.family() if one is not self)
+        going = (one for ours in turns for one in ours.values() if not one.is_over)
+        return [(one, one.is_counted) for one in going]
 
     def change(
         self,

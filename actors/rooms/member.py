@@ -36,7 +36,7 @@ from motet.protocols.models import Model, Usage, is_repeatable
 from motet.protocols.policy import Subject
 from motet.protocols.room_copies import Fix, reader_of
 from motet.protocols.room_floor import used_up
-from motet.protocols.room_limits import ROOM, Planned, round_account
+from motet.protocols.room_limits import ROOM, Planned, UnderWay, round_account
 from motet.protocols.room_messages import line_of, newest_in
 from motet.protocols.room_turns import Batch, Turn, at_limit, last_turn, room_instructions, turn_of
 from motet.protocols.rooms import STOPPED, Due, Floor, RoomMessage, RoomState, Waiting
@@ -190,7 +190,7 @@ class MemberRunner:
         self._choosers: dict[tuple[str, str], AnyAgent] = {}
         self.account = ""
         self._payers: tuple[str, ...] = ()
-        self.planned: dict[str, Planned] = {}
+        self.planned: dict[str, UnderWay] = {}
         self.over: dict[str, str] = {}
 
     @property
@@ -315,9 +315,9 @@ class MemberRunner:
         try:
             if f"@{member} " in text and not again:
                 text = await self._with_history(session, text)
-            seconds, planned = room.turn_timeout, self.planned.get(member, Planned())
+            seconds, way = room.turn_timeout, self.planned.get(member) or UnderWay()
             taken = await self._run(
-                agent, text, session, extra, too_late, seconds, planned, sender, asked_by, turn
+                agent, text, session, extra, too_late, seconds, way, sender, asked_by, turn
             )
         except (MotetError, OverBudget) as error:
             return Turn(problem=str(error))
@@ -342,8 +342,8 @@ class MemberRunner:
         session = sub_agent_key(agent.name, f"{self._settings.name}-{wall_time():.6f}")
         # A policy may ask twice, and then know what to do without the model.
         seconds = self._settings.room.turn_timeout / 3
-        planned = Planned(self._payers)
-        taken = await self._run(agent, text, session, "", too_late, seconds, planned)
+        way = UnderWay(Planned(self._payers))
+        taken = await self._run(agent, text, session, "", too_late, seconds, way)
         return taken.text if taken else ""
 
     async def summarise(self, system: str, text: str) -> str:
@@ -388,7 +388,7 @@ class MemberRunner:
             run = await self.detached.run_since(session, waits)
             if run is not None and again and await self.repeats(member, run, waits):
                 sender = waits.asked_by[-1].user if waits.asked_by else ""
-                self.planned = {**self.planned, member: waits.planned}
+                self.planned = {**self.planned, member: UnderWay(waits.planned)}
                 begin = member, run.text, sender, waits.asked_by, too_late, waits.turn
                 turn = await self.take_turn(*begin, again=True)
                 if not turn.suspended:
@@ -412,7 +412,7 @@ class MemberRunner:
         extra: str,
         too_late: Callable[[], bool],
         seconds: float,
-        planned: Planned,
+        way: UnderWay,
         sender: str = "",
         asked_by: tuple[Principal, ...] = (),
         turn: str = "",
@@ -426,7 +426,7 @@ class MemberRunner:
             agent, text, session, None, None, who, None, extra=extra, sender=sender
         )
         # In the run's own limits, so that they hold when it is resumed, also by another host.
-        own = run.limits
+        own, planned = run.limits, way.planned
         run.limits = replace(planned.lowered(own), wall=min(seconds, own.wall or seconds))
         run.input = attrs.evolve(run.input, payers=planned.payers, turn=turn, round=self.account)
         for one in asked_by:
@@ -439,6 +439,7 @@ class MemberRunner:
         if too_late():  # from here to its place in the run table nothing awaits
             return None
         run.lineage.budget = self._budget.child(run.limits, started=trio.current_time())
+        way.run, way.budget = run, run.lineage.budget
         self._runs.add(self._as_now(run))
         end_showing = show_above(self.detached.services.events, self._above, run)
         try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from hashlib import sha256
 from typing import Self, TypeAlias, TypeVar
 
@@ -557,4 +558,5 @@ def _live(parts: RoomParts, settings: RoomSettings, above: Above, *, returns: bo
     clocks, lags = table.clocks, table.lags
     history = RoomHistory(settings, control, parts.store, publisher, clocks, lags, members.correct)
     within = parts.config().recovery.resume_within
-    return LiveRoom(settings, control, history, members, publisher, within, returns)
+    family = partial(table.family, settings.name)
+    return LiveRoom(settings, control, history, members, publisher, within, returns, family)

@@ -21,7 +21,7 @@ from motet.actors.rooms.member import MOST_ENTERED, STUCK, Given, Steering
 from motet.protocols import room_floor as floor
 from motet.protocols.models import Usage
 from motet.protocols.room_calls import AWAY, CUT_OFF, noted, read_also, unknown_names
-from motet.protocols.room_limits import Planned
+from motet.protocols.room_limits import UnderWay
 from motet.protocols.room_messages import (
     Amend,
     Draft,
@@ -204,6 +204,7 @@ class RoomActor(Actor[RoomMessages]):
         if possible is not state and not state.floor.speaking:
             await (self._end(deep) if deep else history.record(lambda now: self._possible(now)[0]))
             return True
+        self._members.planned = {}  # also of turns that were not taken
         match floor.next_move(state.floor, rules, met=self._live.met(), waiting=state.waiting):
             case floor.Over(reason):
                 await self._end(reason)
@@ -269,7 +270,7 @@ class RoomActor(Actor[RoomMessages]):
             if run and (going or (again and await members.repeats(name, run, self._state))):
                 expected = expected or run.status != "completed"
                 planned = members.planned if again else {}
-                turn = Turn(run.run_id, planned=planned.get(name, Planned()))
+                turn = Turn(run.run_id, planned=planned.get(name, UnderWay()).planned)
                 await self._suspend(name, turn, await self._shown_when_cut([name]))
             elif run is not None:
                 members.add_detached(run.usage)

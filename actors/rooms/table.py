@@ -16,6 +16,7 @@ from motet.protocols.errors import NotFound
 from motet.protocols.messages import Request
 from motet.protocols.room_clocks import RoomClocks
 from motet.protocols.room_messages import RoomMessages
+from motet.protocols.session_keys import thread_of
 from motet.runtime import Actor, ActorRef, Supervision, handles
 from motet.runtime.outside import steady_time, wall_time
 
@@ -64,6 +65,12 @@ class RoomTable:
     def threads(self, room: str) -> tuple[LiveRoom, ...]:
         """The open threads of a room."""
         return tuple(one for name, one in self.rooms.items() if name.startswith(f"{room}/"))
+
+    def family(self, room: str) -> tuple[LiveRoom, ...]:
+        """The open ones among a room, or the room of a thread, and its threads."""
+        home = thread_of(room)[0]
+        whole = self.rooms.get(home)
+        return (*(() if whole is None else (whole,)), *self.threads(home))
 
     def below(self, room: str) -> tuple[LiveRoom, ...]:
         """The open rooms that answer calls of a room's members."""

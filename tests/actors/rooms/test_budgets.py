@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
 
 import motet
+from motet.protocols.chat import ToolMessage
 from motet.protocols.events import CallDropped, RoomIdle
+from motet.protocols.models import (
+    CallArguments,
+    CallStart,
+    Finished,
+    ModelEvent,
+    ModelRequest,
+    TextPart,
+    Usage,
+    UsageReport,
+)
 from motet.protocols.room_limits import ROOM, Allowance, Budgets, Costs, FindCosts, Spent
 from motet.protocols.rooms import NOBODY, RoomChange, RoomPlan
 from motet.runtime.outside import wall_time
-from motet.testing import ScriptedModel, call, say
+from motet.testing import FunctionModel, ScriptedModel, call, say
 from tests.actors.rooms.talk import Speaks, agent, model_of, said, until_idle
 
 
@@ -206,3 +219,47 @@ async def test_the_sums_are_there_in_the_next_host_and_go_with_the_room(tmp_path
 def test_a_budget_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="must be above 0"):
         Budgets(day=Allowance(tokens=0))
+
+
+@pytest.mark.parametrize(
+    ("budgets", "turns", "tokens"),
+    [
+        (Budgets(day=Allowance(turns=1)), 1, 10_000),
+        (Budgets(person_hour=Allowance(turns=2)), 2, 20_000),
+        # Of each turn, one request more may be under way than is paid for.
+        (Budgets(hour=Allowance(tokens=40_000)), 8, 48_000),
+    ],
+)
+async def test_threads_that_are_called_at_once_exceed_no_budget_together(
+    budgets: Budgets, turns: int, tokens: int
+) -> None:
+    """Each plans by itself: what the others take has to be known before it is on disk."""
+    owner, usage = motet.Principal("owner"), UsageReport(Usage(900, 100))
+
+    async def answer(request: ModelRequest) -> Iterator[ModelEvent]:
+        await trio.sleep(0.005)
+        done = sum(isinstance(row, ToolMessage) for row in request.messages)
+        if done == 9:
+            return iter([TextPart("done"), usage, Finished("stop")])
+        arguments = CallArguments(0, f'{{"at": {done}}}')
+        return iter([CallStart(0, f"c{done}", "look"), arguments, usage, Finished("tool_calls")])
+
+    ops = motet.Agent("ops", model=FunctionModel(answer))
+
+    @ops.tool
+    def look(at: int) -> str:
+        return f"nothing at {at}"
+
+    async with motet.open_host(agents=[ops]) as host:
+        plan = RoomPlan(("ops",), activation="mention", budgets=budgets)
+        name = (await host.rooms.create("club", plan, principal=owner)).name
+        post = partial(host.rooms.post, principal=owner)
+        threads = [f"{name}/{(await post(name, 'hello')).seq}" for _ in range(8)]
+        async with trio.open_nursery() as nursery:
+            for thread in threads:
+                nursery.start_soon(post, thread, "@ops report")
+        for thread in threads:
+            await (await host.rooms.open(thread, owner)).wait()
+        spent = (await costs(host, name)).day[ROOM]
+    assert 1 <= spent.turns <= turns
+    assert 10_000 <= spent.tokens <= tokens
