@@ -210,12 +210,21 @@ def fixed_input(fix: Fix, given: str | ModelRequest) -> str | ModelRequest:
     """The same for the input of a run or of a model."""
     if isinstance(given, str):
         return fixed_text(fix, given)
-    return replace(given, messages=tuple(map(fix, given.messages)))
+    return fixed_request([fix], given)
 
 
 def fixed_request(fixes: Iterable[Fix], request: ModelRequest) -> ModelRequest:
-    """The same for a request to a model."""
-    return replace(request, messages=fixed_rows(fixes, request.messages))
+    """The same for a request to a model. Its system prompt may quote what was recalled."""
+    fixes = tuple(fixes)
+    system = fixed_lines(fixes, request.system)
+    return replace(request, messages=fixed_rows(fixes, request.messages), system=system)
+
+
+def fixed_lines(fixes: Iterable[Fix], text: str) -> str:
+    """The same for a text each of whose lines may quote others, with their line breaks joined."""
+    for fix in fixes if "[#" in text else ():
+        text = "\n".join(fixed_text(fix, line) for line in text.split("\n"))
+    return text
 
 
 def without_said(stored: str, said: str) -> str:

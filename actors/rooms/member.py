@@ -262,6 +262,7 @@ class MemberRunner:
             self.detached.services.journal.correct(one.id, fix)
         for queue in self.detached.services.table.queues.values():
             queue.correct(user, fix)
+        self.detached.services.models.correct(user, fix)
         self.detached.services.tracer.correct(user, fix)
         if spool := self.detached.services.errors.spool:
             spool.changed.keep(user, message, before)

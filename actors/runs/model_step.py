@@ -35,7 +35,7 @@ from motet.protocols.models import (
     TextPart,
     ThinkingPart,
 )
-from motet.protocols.room_copies import fixed_request
+from motet.protocols.room_copies import Fix, fixed_lines, fixed_request
 from motet.protocols.tool_schemas import MOST_TOOLS, within
 from motet.protocols.tools import ToolSpec
 
@@ -112,6 +112,12 @@ class ModelStep:
             self._publisher.part(Retrying(1, 0.0, str(error)))
         return await self._asked(*self._request(decision), decision)
 
+    def correct(self, fix: Fix) -> None:
+        """Read what was recalled as it is after a change of a message."""
+        recalled = fixed_lines([fix], self.recalled)
+        if recalled != self.recalled:
+            self.recalled, self._prompt = recalled, None
+
     @property
     def filled(self) -> tuple[int | None, int]:
         """The tokens of its last request, if there was one, and how many the model takes."""
@@ -165,7 +171,7 @@ class ModelStep:
                 # As it is to be read now, if a message was changed since it was made.
                 run = self._run
                 final = fixed_request(run.carried.fixes, asked) if run.carried.fixes else asked
-                self._services.models.asked[run.id] = provider, final
+                self._services.models.asked[run.id] = run, provider, final
                 response = await provider.stream_to(Generate(final, *self._payer, run.id), take)
                 span.answered(response)
                 self._turn.spend(usage_of(response, sent.tokens))

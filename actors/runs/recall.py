@@ -21,6 +21,7 @@ from motet.actors.transcript.grammar import said_before_refusal
 from motet.protocols.chat import AssistantMessage, ChatMessage
 from motet.protocols.errors import NotFound
 from motet.protocols.memory import RECALLED, extra_context
+from motet.protocols.room_copies import fixed_lines
 from motet.protocols.run import RunResult
 from motet.protocols.sessions import FinishRun, GetRun, ReadHistory, SessionStoreMessage
 from motet.runtime import ActorRef
@@ -98,7 +99,8 @@ async def read_memory(services: Services, run: Run) -> str:
     async def read() -> str:
         return extra_context(await memory.read(run.input.text, run.session, RECALLED))
 
-    return await _guarded(services, run, "read", read) or ""
+    found = await _guarded(services, run, "read", read) or ""
+    return fixed_lines(run.carried.fixes, found)  # since it was read
 
 
 async def write_memory(services: Services, run: Run, rows: Sequence[ChatMessage]) -> None:

@@ -118,16 +118,19 @@ class Runner:
 
     def _read_anew(self, fix: Fix) -> bool:
         turn, step = self.turn, self.model_step
-        before = (*turn.rows, *turn.waiting, *step.view.history)
+        before = (*turn.rows, *turn.waiting, *step.view.history, step.recalled)
+        step.correct(fix)
         turn.rows[:] = map(fix, turn.rows)
         turn.waiting[:] = [replace(one, text=fixed_text(fix, one.text)) for one in turn.waiting]
         self.inbox.texts.correct(fix)
         if self.tool_step is not None:
             self.tool_step.correct(fix)
-        self.services.models.correct(self.run.id, fix)
         summary = fixed_text(fix, step.view.summary)
         history = tuple(map(fix, step.view.history))
-        changed = before != (*turn.rows, *turn.waiting, *history) or summary != step.view.summary
+        changed = (
+            before != (*turn.rows, *turn.waiting, *history, step.recalled)
+            or summary != step.view.summary
+        )
         step.view = replace(step.view, history=history, summary=summary)
         return changed or not history  # which is not loaded yet, perhaps
 

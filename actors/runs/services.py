@@ -101,7 +101,7 @@ class ModelAccess:
         self._models = models
         self._toolkits = toolkits
         self._providers: dict[tuple[str, int], ActorRef[ModelProtocol]] = {}
-        self.asked: dict[str, tuple[ActorRef[ModelProtocol], ModelRequest]] = {}
+        self.asked: dict[str, tuple[Run, ActorRef[ModelProtocol], ModelRequest]] = {}
 
     async def provider(self, model: str, generation: int) -> ActorRef[ModelProtocol]:
         """The actor that speaks to a model, as it was configured in ``generation``.
@@ -120,13 +120,13 @@ class ModelAccess:
             del self._providers[key]
         await self._models.ask(ForgetModels(generation))
 
-    def correct(self, run_id: str, fix: Fix) -> None:
-        """Change the request of a run that may wait for a place at its model, or for a retry."""
-        if run_id in self.asked:
-            provider, request = self.asked[run_id]
-            self.asked[run_id] = provider, (fixed := fixed_request([fix], request))
-            with suppress(ActorDead):  # then it is asked for no more
-                provider.tell_nowait(Revise(run_id, fixed))
+    def correct(self, user: str, fix: Fix) -> None:
+        """Change the requests for a user that may wait for a place at their models, or a retry."""
+        for key, (run, provider, request) in self.asked.items():
+            if run.input.principal.user == user:
+                self.asked[key] = run, provider, (fixed := fixed_request([fix], request))
+                with suppress(ActorDead):  # then it is asked for no more
+                    provider.tell_nowait(Revise(key, fixed))
 
     def asking(
         self, run: Run, model: str, trace: RunTrace, purpose: str, turn: Turn | None = None
@@ -145,7 +145,7 @@ class ModelAccess:
                 payer.budget.hold(expected)
                 try:
                     provider = await self.provider(model, self._toolkits.current.generation)
-                    self.asked[run.id] = provider, request
+                    self.asked[run.id] = run, provider, request
                     asked = Generate(request, *payer_of(run), run.id)
                     response = await provider.stream_to(asked, span.part)
                     span.answered(response)

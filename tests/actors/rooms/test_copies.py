@@ -246,3 +246,67 @@ async def test_a_request_that_waits_at_its_model_has_no_text_that_was_withdrawn_
         await trio.sleep(30)
         assert SECRET not in sent[1]
         assert "[#1 withdrawn person ada]" in sent[1]
+
+
+async def test_a_summary_that_waits_for_its_model_has_no_text_that_was_withdrawn_meanwhile(
+    autojump_clock: MockClock,
+) -> None:
+    sent: list[str] = []
+
+    def answers(request: ModelRequest) -> mt.Step:
+        sent.append(repr(request.messages))
+        return mt.slow(mt.say("ok"), seconds=9)
+
+    model = mt.FunctionModel(answers, name="busy")
+    members = [motet.Agent(name, model=model) for name in ("ann", "ben")]
+    config = motet.HostConfig(models=ModelsConfig(concurrency=1))
+    async with motet.open_host(agents=members, config=config) as host:
+        first = await host.rooms.create("den", RoomPlan(("ann",)), principal=ADA)
+        room = await host.rooms.create("hall", RoomPlan(("ben",)), principal=ADA)
+        for text in (f"@ben {SECRET}", *["@ben and now? " + "so " * 2_000] * 3):
+            await host.rooms.post(room.name, text, principal=ADA)
+            await trio.sleep(20)
+        await host.rooms.post(first.name, "go", principal=ADA)
+        await trio.sleep(1)
+        (session,) = (one.session for one in await host.sessions() if one.agent == "ben")
+        before = len(sent)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(host.compact, session)
+            await trio.sleep(1)
+            await host.rooms.delete_message(room.name, 1, principal=ADA)
+        assert len(sent) > before
+        assert not any(SECRET in one for one in sent[before:])
+
+
+async def test_a_turn_under_way_recalls_no_text_that_was_withdrawn_meanwhile(
+    autojump_clock: MockClock,
+) -> None:
+    """It is in the system prompt, in one line with what stood around it."""
+    sent: list[str] = []
+
+    def answers(request: ModelRequest) -> mt.Step:
+        sent.append(request.system)
+        return mt.call("wait") if "tell me" in request.messages[-1].text else mt.say("ok")
+
+    ann = motet.Agent("ann", model=mt.FunctionModel(answers, name="ann"), memory=True)
+
+    @ann.tool
+    async def wait() -> str:
+        await trio.sleep(9)
+        return "waited"
+
+    async with motet.open_host(agents=[ann]) as host:
+        room = (await host.rooms.create("den", RoomPlan(("ann",)), principal=ADA)).name
+        for where, text in (
+            (room, f"gardening: {SECRET}"),
+            (room, "hello"),
+            (f"{room}/2", "@ann tell me of gardening"),
+        ):
+            await host.rooms.post(where, text, principal=ADA)
+            await trio.sleep(1)
+        assert SECRET in sent[-1]
+        await host.rooms.delete_message(room, 1, principal=ADA)
+        await trio.sleep(20)
+        assert "waited" not in sent[-1]
+        assert SECRET not in sent[-1]
+        assert "</extra_context>" in sent[-1]
