@@ -460,8 +460,6 @@ DEFECTS: Final[list[tuple[object, str, object, object, int]]] = [
     (store, "edits_of_copies", nothing, "defect 1", 16),  # and the rooms below
     (history, "fixed_text", as_given, "defect 31", 16),  # and what is given to one at this moment
     (store, "untold", untouched, "defect 11", 16),  # and their news
-    (ChangedMessages, "keep", nothing, 2032, 20),  # and errors that are reported later
-    (runner, "fixed_answer", as_given, "n52", 20),  # and calls of a model that was asked before
     (store, "note_joined", untouched, "n291", 20),  # and are none where a room is opened again
 ]
 
@@ -485,7 +483,9 @@ def found(owner: object, name: str, defect: object) -> bool:
 
 
 QUOTING_DEFECTS: Final[list[tuple[object, str, object]]] = [
+    (ChangedMessages, "keep", nothing),  # errors that are reported later
     (ChangedMessages, "corrected_text", keeps),  # results, tasks and errors that come later
+    (runner, "fixed_answer", as_given),  # calls of a model that was asked before
     (finish, "fixed_end", unfixed),  # reasons of runs, and what people are told of them
     (room_changes, "_large_errors", nowhere),  # errors of megabytes
     (ToolStep, "correct", nothing),  # calls that wait
