@@ -241,8 +241,15 @@ def settled(state: RoomState) -> RoomState:
     return replace(state, calls=tuple(left))
 
 
-def _apart(call: Due, waiting: Iterable[Due]) -> list[Due]:
-    """The parts of a call before, between and behind others of its member that wait."""
+def apart(due: Iterable[Due], waiting: Collection[Due]) -> list[Due]:
+    """The calls without the messages whose calls wait for rounds of their own: a call that was
+    joined by a later one goes over these.
+    """
+    return [part for one in due for part in (_parts(one, waiting) if one.is_call else [one])]
+
+
+def _parts(call: Due, waiting: Iterable[Due]) -> list[Due]:
+    """The parts of a call before, between and behind others of its member."""
     parts = [call]
     for first, last in (run for one in waiting if one.name == call.name for run in _runs(one)):
         if first <= call.last and call.first <= last:
@@ -262,12 +269,7 @@ def _runs(call: Due) -> Iterator[tuple[int, int]]:
 
 
 def drop(state: RoomState, due: Iterable[Due], reason: str) -> RoomState:
-    """Say in the state that these calls are dropped; a member that was only chosen had none.
-
-    A call that was joined by a later one goes over messages whose calls wait for rounds of their
-    own: those are not dropped.
-    """
-    parts = (part for one in due if one.is_call for part in _apart(one, state.calls))
+    """Say in the state that these calls are dropped; a member that was only chosen had none."""
     events = [
         CallDropped(
             call.name,
@@ -279,7 +281,7 @@ def drop(state: RoomState, due: Iterable[Due], reason: str) -> RoomState:
             call.last,
             tuple(one for one in call.ended if call.first < one < call.last),
         )
-        for number, call in enumerate(parts, state.drops + 1)
+        for number, call in enumerate((one for one in due if one.is_call), state.drops + 1)
     ]
     dropped = (*state.dropped, *events)[-MOST_DROPPED:]
     return replace(state, dropped=dropped, drops=state.drops + len(events))

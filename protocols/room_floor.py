@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from motet.protocols.events import RoomTurn
 from motet.protocols.models import Usage
-from motet.protocols.room_calls import drop, merged, settled, taken
+from motet.protocols.room_calls import apart, drop, merged, settled, taken
 from motet.protocols.room_messages import still_owes, without_news
 from motet.protocols.rooms import (
     DEPTH,
@@ -339,7 +339,7 @@ def end_round(
     ended = replace(floor, going=False, due=calls if keep else (), speaking=(), reason=reason)
     calls_left, skipped = tuple(later), _skipped(state, heard)
     after = replace(state, floor=ended, heard=heard, calls=calls_left, skipped=skipped)
-    return _after("end", state, after if keep else drop(after, calls, reason))
+    return _after("end", state, after if keep else drop(after, apart(calls, later), reason))
 
 
 # Cursors: the messages that each member has been shown
@@ -485,7 +485,8 @@ def drop_impossible(
     gone = (due for due in floor.due if due not in here)
     deep = (due for due in here if due not in possible)
     after = replace(state, floor=replace(floor, due=possible))
-    after = drop(drop(after, gone, REMOVED), deep, DEPTH)
+    after = drop(after, apart(gone, state.calls), REMOVED)
+    after = drop(after, apart(deep, state.calls), DEPTH)
     return after, DEPTH if here and not possible else ""
 
 
@@ -517,7 +518,7 @@ def refuse(state: RoomState, refused: Mapping[str, str]) -> RoomState:
     due = tuple(due for due in state.floor.due if due.name not in refused)
     after = replace(state, floor=replace(state.floor, due=due))
     for one in gone:
-        after = drop(after, (one,), refused[one.name])
+        after = drop(after, apart((one,), state.calls), refused[one.name])
     return after
 
 

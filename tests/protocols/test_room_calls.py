@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from motet.protocols.events import CallDropped
 from motet.protocols.room_calls import (
+    apart,
     collect,
     counted,
     covers,
@@ -146,7 +147,7 @@ def test_a_dropped_call_goes_over_no_message_whose_call_waits_for_a_round_of_its
 ) -> None:
     """Law: what is told as dropped is the rest of its messages, each once."""
     others = (Due("ann", 0, (), (ADA,), ("ada",), 1, 12),)
-    state = drop(RoomState(calls=(*waiting, *others)), [call], "stopped")
+    state = drop(RoomState(), apart([call], (*waiting, *others)), "stopped")
     told = [number for one in state.dropped for number in numbers(one)]
     assert sorted(told) == sorted(numbers(call).difference(*map(numbers, waiting)))
 
