@@ -566,10 +566,8 @@ class Steering:
             while self._waiting:
                 before, message = self._waiting.pop(0)
                 await history.record(lambda state: state)  # with the people whose words these are
-                if message.seq <= self._begun:
-                    continue  # a round was opened for it meanwhile
                 for member, run in self._members.running_members().items():
-                    if self._through.get(member, self._begun) >= before:
+                    if before <= self._through.get(member, self._begun) < message.seq:
                         await self._deliver(member, run, message)
         finally:
             self._running = False

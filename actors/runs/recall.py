@@ -99,8 +99,7 @@ async def read_memory(services: Services, run: Run) -> str:
     async def read() -> str:
         return extra_context(await memory.read(run.input.text, run.session, RECALLED))
 
-    found = await _guarded(services, run, "read", read) or ""
-    return fixed_lines(run.carried.fixes, found)  # since it was read
+    return fixed_lines(run.carried.fixes, await _guarded(services, run, "read", read) or "")
 
 
 async def write_memory(services: Services, run: Run, rows: Sequence[ChatMessage]) -> None:

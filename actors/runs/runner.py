@@ -127,10 +127,8 @@ class Runner:
             self.tool_step.correct(fix)
         summary = fixed_text(fix, step.view.summary)
         history = tuple(map(fix, step.view.history))
-        changed = (
-            before != (*turn.rows, *turn.waiting, *history, step.recalled)
-            or summary != step.view.summary
-        )
+        now = (*turn.rows, *turn.waiting, *history, step.recalled)
+        changed = before != now or summary != step.view.summary
         step.view = replace(step.view, history=history, summary=summary)
         return changed or not history  # which is not loaded yet, perhaps
 
