@@ -319,7 +319,7 @@ async def test_the_law_finds_a_defect_of(
 ) -> None:
     monkeypatch.setattr(owner, name, defect)
     found: list[BaseExceptionGroup[AssertionError]] = []
-    for seed in range(40):
+    for seed in range(200):  # Trio's order of tasks differs: the rarest shows in one of 20 talks
         try:
             await Talk(Random(seed)).run()
         except* AssertionError as broken:
