@@ -78,8 +78,9 @@ def test_an_error_of_12_mb_is_read_in_a_pipe_in_a_pager_and_as_json(tmp_path: Pa
     whole = run(*show, cwd=tmp_path)
     assert (whole.code, whole.err) == (0, "")
     assert f"\nmessage:\n{message}\n" in whole.out
-    assert run(*show, "--json", cwd=tmp_path).out.count("\n") == 1
-    read = json.loads(run(*show, "--json", cwd=tmp_path).out)
+    line = run(*show, "--json", cwd=tmp_path).out
+    assert line.count("\n") == 1
+    read = json.loads(line)
     assert read["raw_error"]["message"] == message
     assert read["id"] == error.id
 

@@ -87,10 +87,9 @@ def story(schedule: mt.Schedule | None) -> mt.Program:
 # ---------------------------------------------------------------- the search
 
 
-@pytest.mark.extended
 def test_a_race_of_one_await_is_found() -> None:
     """In one of thirty programs; so several searches are tried, from one that has found it."""
-    assert any(surprises(66, seed, most=1) for seed in (2, 1, 3, 8, 0, *range(9, 24)))
+    assert any(surprises(66, seed, most=1) for seed in (12, 10, 2, 1, 3, 8, 0, *range(9, 24)))
 
 
 @pytest.mark.sweep
@@ -117,7 +116,6 @@ def test_a_task_that_is_held_at_its_await_is_surprised(schedule: mt.Schedule) ->
     assert surprised(story(schedule))
 
 
-@pytest.mark.extended
 def test_the_choices_of_a_program_repeat_it_without_its_schedule() -> None:
     """Law: the recorded choices of a schedule give its trace, whatever its kind."""
     schedules = [
