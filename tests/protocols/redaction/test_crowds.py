@@ -115,6 +115,18 @@ def test_the_finders_read_few_lines_of_a_crowd(form: str) -> None:
     assert len(MASK.findall("".join(made))) > second.count("\n") / 2.2
 
 
+def test_a_uuid_of_digits_or_of_letters_is_left_to_the_finders() -> None:
+    """They take one for a number, or for words."""
+    source, table = random.Random(2), rules.rules()
+    text = lines(source, [FORMS[0]], 20_000, 0.0)
+    learned = crowds.learn(table, text, finders.find(table, text))
+    assert learned is not None
+    assert learned.expression.match(text) is not None
+    for uuid in ("12345678-1234-1234-1234-123456789012", "abcdefab-abcd-abcd-abcd-abcdefabcd12"):
+        assert redact_text(f"client_secret: {uuid}") == f"client_secret: {uuid}"
+        assert learned.expression.match(f"client_secret: {uuid}\n") is None
+
+
 def test_lines_whose_long_numbers_differ_have_no_form() -> None:
     """Their digits may be those of a card, which are told from others by their sum."""
     source, table = random.Random(2), rules.rules()
