@@ -10,8 +10,8 @@ Law: the spans and kinds are those of the finders. So a form is taken only
 - if the finders have found exactly its places in :data:`PROBES` lines that were made of it, and no
   secret goes on behind any of these;
 - if its random letters are such as no rule takes for anything else (:data:`~.values.SURE`, a UUID,
-  or of three sorts with letters at both ends), and do not begin as a token of a vendor does, unless
-  all of the form begin so;
+  letters and digits with single signs in a password, or of three sorts with letters at both ends),
+  and do not begin as a token of a vendor does, unless all of the form begin so;
 - if its numbers that differ are no long ones: the digits of those may be a card or a telephone.
 
 A line that stands behind one that may go on is left to the finders with all of its block.
@@ -47,6 +47,15 @@ _MIXED = r"(?=[^A-Z]{0,399}[A-Z])(?=[^a-z]{0,399}[a-z])(?=[^0-9]{0,399}[0-9])"
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SURE_UUID = rf"(?=[a-f]{{0,7}}[0-9])(?=[0-9-]{{0,35}}[a-f]){_UUID.pattern}"
 """With a letter, and a digit in its first part: so no rule takes it for a number or for words."""
+_SIGNED = re.compile(
+    r"(?=[^0-9\s]{0,79}[0-9])(?=[^A-Za-z\s]{0,79}[A-Za-z])"
+    r"(?!(?i:vault|secrets?|s?sm|op|ref|keyvault|awssm|gcpsm|env|file|pass)\+)"
+    r"(?=[^\s\"']{8,80})"
+    r"[0-9A-Za-z]{2,11}(?:[!#*+=?%^][0-9A-Za-z]{1,11}){1,6}"
+)
+"""A password with single signs between letters and digits: no run of it is as long as a token's,
+and it stands for nothing else, as stars, ``env+NAME`` and words do."""
+_RANDOM = ("run", "number", "signed")
 _LEAST, _LEAST_MIXED = 12, 20
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _NUMBER = re.compile(r"[0-9]+")
@@ -93,6 +102,8 @@ class _Place:
                 return re.escape(self.text) + self._letters()
             case "uuid":
                 return _SURE_UUID
+            case "signed":
+                return _SIGNED.pattern + "(?![0-9A-Za-z!#*+=?%^])"
             case "open":
                 return "("
             case _:
@@ -116,6 +127,11 @@ class _Place:
         if self.sort == "uuid":
             parts = ["".join(source.choices(self.letters, k=n)) for n in (7, 4, 4, 4, 11)]
             return f"{parts[0]}{source.choice('0123456789')}-{'-'.join(parts[1:])}a"
+        if self.sort == "signed":
+            parts = ["".join(source.choices(self.letters, k=n)) for n in (4, 3, 2)]
+            return (
+                f"7{parts[0]}{source.choice('!#*+=?%^')}{parts[1]}{source.choice('!#')}{parts[2]}a"
+            )
         size = source.choice((self.least, self.most, source.randint(self.least, self.most)))
         if self.sort == "number":
             return "".join(source.choices(string.digits, k=size))
@@ -282,9 +298,9 @@ def learn(rules: Rules, text: str, found: Sequence[Found]) -> Forms | None:
     for line, secrets in _lines(text, found):
         total += len(line) + 1
         if len(line) < LONGEST and line.isascii() and (parts := _parts(line, secrets)) is not None:
-            key = tuple((sort, "" if sort in ("run", "number") else said) for sort, said in parts)
+            key = tuple((sort, "" if sort in _RANDOM else said) for sort, said in parts)
             groups.setdefault(key, []).append(
-                tuple(said for sort, said in parts if sort in ("run", "number"))
+                tuple(said for sort, said in parts if sort in _RANDOM)
             )
     heads = frozenset(["eyJ", *rules.shapes.direct, *rules.shapes.joined])
     often = sorted(groups.items(), key=lambda one: -len(one[1]))[:FORMS]
@@ -335,6 +351,10 @@ def _parts(line: str, secrets: Sequence[Found]) -> list[Part] | None:
         _add_numbers(parts, line[at:start])
         parts.append(("open", ""))
         runs = 0
+        if kind == "password" and _SIGNED.fullmatch(line, start, end):
+            parts += ("signed", line[start:end]), ("close", kind)
+            at = end
+            continue
         for run in _RUN.finditer(line, start, end):
             parts += ("text", line[start : run.start()]), ("run", run.group())
             start = run.end()
@@ -360,7 +380,7 @@ def _form(key: tuple[Part, ...], values: Sequence[tuple[str, ...]]) -> _Form | N
     columns = iter(zip(*values, strict=True))
     places: list[_Place] = []
     for sort, said in key:
-        if sort not in ("run", "number"):
+        if sort not in _RANDOM:
             places.append(_Place(sort, said))
             continue
         column = next(columns)
@@ -373,6 +393,9 @@ def _form(key: tuple[Part, ...], values: Sequence[tuple[str, ...]]) -> _Form | N
             continue
         if all(map(_UUID.fullmatch, column)):
             places.append(_Place("uuid", "", letters="0123456789abcdef"))
+            continue
+        if sort == "signed":
+            places.append(_Place(sort, "", letters=string.digits + string.ascii_letters))
             continue
         head = _common(min(column), max(column))
         head = head if len(head) >= HEAD else ""
@@ -387,7 +410,9 @@ def _form(key: tuple[Part, ...], values: Sequence[tuple[str, ...]]) -> _Form | N
     bare: list[bool] = []
     for at, place in enumerate(places):
         if place.sort == "open":
-            rest = next(one for one in places[at + 1 :] if one.text or one.sort in ("run", "uuid"))
+            rest = next(
+                one for one in places[at + 1 :] if one.text or one.sort in ("run", "uuid", "signed")
+            )
             bare.append(not rest.text)
     return _Form(tuple(places), kinds, tuple(bare))
 

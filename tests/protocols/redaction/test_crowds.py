@@ -13,6 +13,8 @@ from motet.protocols.redaction.redact import LIMIT, Redactor, redact_text, regis
 from tests.protocols.redaction.builders import CORPUS, MASK, filled, key, without_marks
 
 FORMS = (
+    '{"user": "bob", "password": "{pw}", "port": {digit:4}}',
+    "password={pw}",
     "client_secret: {hex:8}-{hex:4}-{hex:4}-{hex:4}-{hex:12}",
     "export SERVICE_{digit:2}_DB_PASSWORD={alnum:24}",
     '{"user": "bob", "id": {digit:4}, "password": "{alnum:16}", "port": 5432}',
@@ -25,6 +27,10 @@ FORMS = (
     "AWS_SECRET_ACCESS_KEY={alnum:40} AWS_ACCESS_KEY_ID=AKIA{upper:16} make",
 )
 OTHERS = (
+    "password=env+NAME7{alnum:3}",
+    "password=abc***7",
+    "password=xxx#xxxxx",
+    "password={alnum:6}!",
     "client_secret: 00000000-0000-0000-0000-000000000000",
     "client_secret: abcdefab-abcd-abcd-abcd-abcdefabcd12",
     "client_secret: {digit:8}-{digit:4}-{digit:4}-{digit:4}-{digit:12}",
@@ -118,13 +124,28 @@ def test_the_finders_read_few_lines_of_a_crowd(form: str) -> None:
 def test_a_uuid_of_digits_or_of_letters_is_left_to_the_finders() -> None:
     """They take one for a number, or for words."""
     source, table = random.Random(2), rules.rules()
-    text = lines(source, [FORMS[0]], 20_000, 0.0)
+    text = lines(source, ["client_secret: {hex:8}-{hex:4}-{hex:4}-{hex:4}-{hex:12}"], 20_000, 0.0)
     learned = crowds.learn(table, text, finders.find(table, text))
     assert learned is not None
     assert learned.expression.match(text) is not None
     for uuid in ("12345678-1234-1234-1234-123456789012", "abcdefab-abcd-abcd-abcd-abcdefabcd12"):
         assert redact_text(f"client_secret: {uuid}") == f"client_secret: {uuid}"
         assert learned.expression.match(f"client_secret: {uuid}\n") is None
+
+
+def test_a_password_that_only_stands_for_one_is_left_to_the_finders() -> None:
+    source, table = random.Random(3), rules.rules()
+    text = lines(source, ["password={pw}"], 20_000, 0.0)
+    learned = crowds.learn(table, text, finders.find(table, text))
+    assert learned is not None
+    assert learned.expression.match("password=xxxxx1#x7\n") is not None
+    (stores,) = (one for one in table.file.passes_by if one.startswith("(?:vault|"))
+    words = stores[3 : stores.index(")")].replace("\\+[a-z]{1,400}", "").split("|")
+    assert "env" in words
+    for value in (*(f"{word}+NAME7abc" for word in (*words, "Env")), "xxx#xxxxx", "abc***7xyz"):
+        is_whole = value.startswith("ref+") or redact_text(f"password={value}").endswith(value)
+        assert is_whole, value
+        assert learned.expression.match(f"password={value}\n") is None, value
 
 
 def test_lines_whose_long_numbers_differ_have_no_form() -> None:
@@ -136,7 +157,7 @@ def test_lines_whose_long_numbers_differ_have_no_form() -> None:
 
 def test_a_form_is_proved_before_it_is_used() -> None:
     source, table = random.Random(6), rules.rules()
-    text = lines(source, [FORMS[0]], 20_000, 0.0)
+    text = lines(source, ["client_secret: {hex:8}-{hex:4}-{hex:4}-{hex:4}-{hex:12}"], 20_000, 0.0)
     found = finders.find(table, text)
     assert crowds.learn(table, text, found) is not None
     wrong = [(start, end, context, "another") for start, end, context, _ in found]
