@@ -78,18 +78,9 @@ class DetachedTurns:
 
     def is_active(self, session: str) -> bool:
         """Whether an earlier turn has not ended, or waits."""
-        return session in self.services.table.suspended or bool(self._running(session))
+        return session in self.services.table.suspended or bool(self.running(session))
 
-    def runs_to_stop(self, session: str) -> list[Run]:
-        """The runs at work in a session. Suspended ones are resumed, so that they can be stopped.
-
-        Nothing is awaited in between.
-        """
-        for one in self.services.table.suspended_in(session):
-            self.services.table.resume_to_stop(one)
-        return self._running(session)
-
-    def _running(self, session: str) -> list[Run]:
+    def running(self, session: str) -> list[Run]:
         runs = self.services.table.runs.values()
         return [run for run in runs if run.session == session and run.is_running]
 
@@ -484,9 +475,9 @@ class MemberRunner:
         await self._intake.deliver(entering)
 
     def stuck(self, member: str) -> list[str]:
-        """The tools that hold the turn of a member in threads, which was to end by now.
+        """What holds the turn of a member, which was to end by now: its tools, or its model.
 
-        Nothing can end a thread: the room goes on without it.
+        Nothing can end a thread, or a task behind a shield: the room goes on without it.
         """
         run = next((one for one in self.live() if one.session == self.session(member)), None)
         if run is None or not (run.stop_reason or run.scope.cancel_called):
@@ -495,17 +486,22 @@ class MemberRunner:
         for one in self.detached.services.table.runs.values():  # callers come first
             if one.lineage.caller and one.lineage.caller[0] in owners:
                 owners.add(one.id)
-        return [one.what for one in all_under_way() if one.owner in owners and one.thread]
+        found = [one.what for one in all_under_way() if one.owner in owners]
+        return found or [f"model {run.model_name!r}"]
 
     def live(self) -> tuple[Run, ...]:
         """The runs of this room that have not ended, except those that are suspended."""
         return tuple(run for run in self._runs if run.result is None)
 
     def runs_to_stop(self) -> tuple[Run, ...]:
-        """As :meth:`live`, with the suspended runs, which are resumed to be stopped."""
+        """As :meth:`live`, with the suspended runs, also of former members: these are resumed, so
+        that they can be stopped. Nothing is awaited in between.
+        """
+        table, user = self.detached.services.table, acts_as(self._settings.name).user
+        left = [table.resume_to_stop(one) for one in table.all_suspended() if one.user == user]
         sessions = [self.session(one.name) for one in self._settings.members]
-        resumed = [run for one in sessions for run in self.detached.runs_to_stop(one)]
-        return tuple(dict.fromkeys((*self.live(), *resumed)))
+        at_work = [run for one in sessions for run in self.detached.running(one)]
+        return tuple(dict.fromkeys((*self.live(), *at_work, *left)))
 
     def stop(self, why: str) -> tuple[str, ...]:
         """Ask all runs of members to end; the ids of those that this call was the first to ask.

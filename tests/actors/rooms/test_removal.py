@@ -340,3 +340,26 @@ async def test_an_agent_that_a_reload_takes_is_announced_and_the_others_go_on() 
         await rooms.post(room, "@ben hello", principal=ALICE)
         await opened.wait()
         assert (await rooms.history(room, principal=ALICE))[-1].author == "ben"
+
+
+async def test_a_stop_of_a_room_ends_the_turn_of_a_member_that_it_has_no_more() -> None:
+    """It waits for a person outside of any task, and nobody answers for the member any more."""
+    ops = motet.Agent("ann", model=mt.ScriptedModel([mt.call("ask"), mt.say("done")], name="ann"))
+
+    @ops.tool(approval=True)
+    def ask() -> str:
+        return "asked"
+
+    config = motet.HostConfig(approvals=motet.ApprovalsConfig(hold=0))
+    async with motet.open_host(agents=[ops, agent("ben", "yes")], config=config) as host:
+        room = await made(host)
+        await host.rooms.post(room, "@ann hi", principal=ALICE)
+        with trio.fail_after(60):
+            while not await host.runs(status="waiting"):
+                await trio.sleep(0.002)
+        await host.rooms.change(room, RoomChange(members=("ben",)), principal=ALICE)
+        await host.rooms.post(room, "@ben hi", principal=ALICE)
+        await (await host.rooms.open(room, ALICE)).wait()
+        await host.stop(room=room)
+        assert await host.runs(status="waiting") == ()
+        assert await host.approvals(state="pending") == ()

@@ -10,13 +10,15 @@ from trio.testing import MockClock
 
 import motet
 from motet.actors.rooms.member import STILL
+from motet.protocols.chat import UserMessage
 from motet.protocols.command_texts import room_text
 from motet.protocols.events import AnyEvent, RoomIdle, Warned
 from motet.protocols.host_rooms import Speaking
+from motet.protocols.models import ModelRequest
 from motet.protocols.room_turns import TOO_LONG
 from motet.protocols.rooms import NOBODY, SILENT, TURN_TIMEOUT, RoomChange, RoomMode, RoomPlan
 from motet.runtime.outside import wall_time
-from motet.testing import ScriptedModel, call, say
+from motet.testing import FunctionModel, ScriptedModel, Step, call, say
 from tests.actors.rooms.talk import Speaks, agent, model_of, said, turns, until_idle, warnings
 
 
@@ -262,4 +264,36 @@ async def test_a_stop_and_an_interrupt_do_not_wait_for_a_thread_for_ever(
             gate.set()
     finally:
         gate.set()
+    del autojump_clock
+
+
+@pytest.mark.parametrize("where", ["tool", "model"])
+async def test_a_task_behind_a_shield_does_not_hold_the_floor(
+    where: str, autojump_clock: MockClock
+) -> None:
+    """As long as a thread would: nothing can end it from outside either."""
+
+    async def hang() -> str:
+        """Hang."""
+        with trio.CancelScope(shield=True):
+            await trio.sleep(3600)
+        return "done"
+
+    async def think(request: ModelRequest) -> Step:
+        if where == "model" and isinstance(request.messages[-1], UserMessage):
+            await hang()
+        return say("late") if where == "model" else call("hang")
+
+    ann = motet.Agent("ann", model=FunctionModel(think, name="slow"), tools=[hang])
+    members = [ann, agent("ben", "hello")]
+    room = motet.Room("r", members=members, speakers=motet.mentions(), turn_timeout=30)
+    began = trio.current_time()
+    async with motet.open_host() as host:
+        opened = await host.open_room(room)
+        async with opened.subscribe() as events:
+            await opened.post("@ann @ben report", user="alice")
+            assert ("ben", "hello") in said(await until_idle(events))
+        assert trio.current_time() - began < 60
+        what = {"tool": "tool 'hang'", "model": "model 'slow'"}[where]
+        assert (await host.rooms.get("r")).stuck == (f"ann: {what}",)
     del autojump_clock
