@@ -297,7 +297,7 @@ class LiveRoom:
         """
         runs = self.members.runs_to_stop()
         self.control.stop(self.history.said)
-        return RoomStop(self, runs, self.members.stop(why))
+        return RoomStop(self, runs, self.members.stop(why, runs))
 
     def interrupt(self, why: str) -> None:
         """End the turns under way; unanswered messages and calls open the next round."""

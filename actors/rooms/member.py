@@ -503,12 +503,11 @@ class MemberRunner:
         at_work = [run for one in sessions for run in self.detached.running(one)]
         return tuple(dict.fromkeys((*self.live(), *at_work, *left)))
 
-    def stop(self, why: str) -> tuple[str, ...]:
-        """Ask all runs of members to end; the ids of those that this call was the first to ask.
-
-        Needs no actor and no disk.
+    def stop(self, why: str, runs: tuple[Run, ...] = ()) -> tuple[str, ...]:
+        """Ask runs of members to end, by default all; the ids of those that this call was the first
+        to ask. Needs no actor and no disk.
         """
-        runs = self.runs_to_stop()
+        runs = runs or self.runs_to_stop()
         return tuple(run.id for run in runs if run.cancel(why, by_user=True))
 
 
