@@ -21,10 +21,10 @@ import msgspec
 
 from motet.actors.models.catalog import OLLAMA_KEY, OLLAMA_URL, OPENAI_KEY, OPENAI_URL
 from motet.actors.models.dialects import Lawful, Reader, Rules, arguments_text, wire_model
-from motet.actors.models.failures import refused
 from motet.actors.models.sdk import CONNECT_TIMEOUT, Adapter, Deadlines, SseStream
 from motet.actors.transcript.history import user_text
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
+from motet.protocols.model_failures import refused
 from motet.protocols.models import (
     CallArguments,
     CallStart,

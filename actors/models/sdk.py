@@ -22,6 +22,7 @@ from collections.abc import (
     Iterator,
 )
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import ClassVar, Generic, Protocol, Self, TypeVar
 
@@ -31,9 +32,9 @@ import trio
 from msgspec.structs import replace
 
 from motet.actors.models.dialects import Lawful, Reader, Rules, lawful
-from motet.actors.models.failures import failure_of
 from motet.actors.models.switch import require
 from motet.protocols.errors import MissingExtra
+from motet.protocols.model_failures import failure_of
 from motet.protocols.models import (
     CallArguments,
     CallStart,
@@ -43,6 +44,7 @@ from motet.protocols.models import (
     TextPart,
 )
 from motet.protocols.tool_schemas import Names, with_keys
+from motet.runtime.outside import wall_time
 
 CLOSE_BUDGET = 5.0
 CONNECT_TIMEOUT = 15.0
@@ -255,13 +257,17 @@ def deadline(until: float, message: str) -> Generator[None]:
         raise ModelFailure(message, kind="timeout")
 
 
+def _now() -> datetime:
+    return datetime.fromtimestamp(wall_time(), UTC)
+
+
 @contextmanager
 def failures(*, started: bool) -> Generator[None]:
     """Translate the SDK's errors in the block to :class:`ModelFailure`; others pass unchanged."""
     try:
         yield
     except Exception as error:
-        failure = failure_of(error, started=started)
+        failure = failure_of(error, now=_now, started=started)
         if failure is None or failure is error:
             raise
         raise failure from error

@@ -18,9 +18,9 @@ from typing import TypeAlias, cast
 import msgspec
 import trio
 
-from motet.actors.models.failures import kind_of_status
 from motet.actors.models.provider import Played
 from motet.protocols.chat import JsonObject
+from motet.protocols.model_failures import kind_of_status
 from motet.protocols.models import (
     CallArguments,
     CallStart,

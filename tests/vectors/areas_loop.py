@@ -14,13 +14,13 @@ from msgspec.structs import replace
 from trio.testing import MockClock
 
 import motet
-from motet.actors.models.failures import Wording, kind_of
 from motet.actors.tools.tool import Tool, tool
 from motet.actors.transcript.summary import HEADER
 from motet.actors.transcript.window import ContextWindow
 from motet.protocols import events
 from motet.protocols.chat import JsonObject, ToolMessage
 from motet.protocols.hooks import Allow, BeforeTool, Decision, Deny
+from motet.protocols.model_failures import Wording, kind_of
 from motet.protocols.models import ModelEvent, ModelFailure, ModelRequest
 from tests.actors.runs.histories import rows_of
 from tests.scripted import Scripted, Step, call, say

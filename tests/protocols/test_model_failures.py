@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 import httpx2
@@ -10,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.models.failures import failure_of, retry_after
+from motet.protocols import model_failures
 from motet.protocols.chat import JsonObject
+from motet.protocols.model_failures import retry_after
 from motet.protocols.models import ModelFailure
 from tests.late import Late
 
@@ -39,6 +41,8 @@ KINDS = {
     "cut",
     "content_filter",
 }
+
+failure_of = partial(model_failures.failure_of, now=lambda: datetime.now(UTC))
 
 
 def now() -> datetime:

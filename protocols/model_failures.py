@@ -22,7 +22,6 @@ import msgspec
 
 from motet.protocols.chat import json_object
 from motet.protocols.models import ModelFailure
-from motet.runtime.outside import wall_time
 
 Now: TypeAlias = Callable[[], datetime]
 
@@ -101,12 +100,7 @@ class Wording(msgspec.Struct, frozen=True):
     wait: float | None = None
 
 
-def failure_of(
-    error: Exception,
-    *,
-    started: bool = False,
-    now: Now = lambda: datetime.fromtimestamp(wall_time(), UTC),
-) -> ModelFailure | None:
+def failure_of(error: Exception, *, now: Now, started: bool = False) -> ModelFailure | None:
     """The failure for an exception; None when the exception is a bug, not a provider's failure.
 
     ``started``: the answer had begun, so that a lost connection is a ``cut``. ``now`` is called
