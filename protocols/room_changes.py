@@ -25,7 +25,9 @@ from motet.protocols.room_calls import read_also
 from motet.protocols.room_copies import (
     WITHDRAWN,
     corrected_json,
+    items_of,
     previews_json,
+    without_items,
     without_said,
     without_user,
 )
@@ -92,6 +94,8 @@ FUNCTIONS: Final[dict[str, tuple[Callable[..., str], int]]] = {
     "room_text": (corrected_json, 3),
     "room_preview": (previews_json, 3),
     "room_said": (without_said, 2),
+    "room_items": (items_of, 3),
+    "room_without": (without_items, 2),
     "room_joined": (joined_json, 3),
     "room_result": (_in_result, 7),
     "room_hash": (hash_of, 1),
@@ -198,6 +202,8 @@ def scrub(room: str, message: RoomMessage, before: str) -> Iterator[Statement]:
             f" WHERE {where} AND instr({column}, '[#' || ?2 || ' ') > 0",
             params,
         )
+    if before:
+        yield Statement(_LISTED, (home, room, message.seq, before, message.text))
     yield Statement(_RESULTS, params)
     marked = " OR ".join(f"instr({one}, '[#' || ?2 || ' ') > 0" for one in ERROR_TEXTS)
     yield from change_errors(OF_ERRORS, marked, params[:2], "room_preview({}, ?1, ?2)", params[1:])
@@ -220,6 +226,18 @@ def scrub(room: str, message: RoomMessage, before: str) -> Iterator[Statement]:
     yield outdated(room, message.seq)
 
 
+_LISTED: Final = (
+    "WITH found AS MATERIALIZED (SELECT session AS whose, start_pos AS at, (SELECT"
+    " json_group_array(value) FROM json_each(room_items(text, ?4, ?5)) WHERE NOT EXISTS"
+    " (SELECT 1 FROM room_messages AS said WHERE (said.room = ?1 OR said.room > ?1 || '/'"
+    " AND said.room < ?1 || '0') AND NOT (said.room = ?2 AND said.seq = ?3)"
+    " AND NOT (said.room = ?2 || '/' || ?3 AND said.seq = 1)"
+    " AND instr(said.text, value) > 0)) AS items"
+    f" FROM summaries WHERE session IN {OF_MEMBERS})"
+    " UPDATE summaries SET text = room_without(text, items) FROM found"
+    " WHERE session = whose AND start_pos = at AND items <> '[]'"
+)
+"""The tasks and names that a summary lists have no head. Those of other messages, too, stay."""
 ERROR_TEXTS: Final = ("raw_error", "short_summary", "arguments")
 _SHIFT: Final = -(1 << 62)
 _IS_ASIDE: Final = f"seq < {_SHIFT // 2}"

@@ -20,7 +20,7 @@ from motet.protocols.models import ModelRequest, ModelResponse
 from motet.protocols.room_messages import HEAD, QUOTED_HEAD, Amendment, line_of, without_head
 from motet.protocols.rooms import RoomMessage
 from motet.protocols.sessions import FinishRun, Principal
-from motet.protocols.texts import plain_name
+from motet.protocols.texts import ELLIPSIS, plain_name
 
 
 def corrected(text: str, label: str, line: str) -> str:
@@ -89,6 +89,8 @@ def reader_of(message: RoomMessage, before: str) -> Fix:
     def fix(row: ChatMessage) -> ChatMessage:
         match row:
             case UserMessage(text=text) | ToolMessage(text=text):
+                if isinstance(row, UserMessage) and row.note == "summary":
+                    text = without_items(text, items_of(text, before, message.text))
                 return replace(row, text=corrected_json(text, message.label, line))
             case AssistantMessage(text=text):
                 own = message.kind == "agent" and bool(before)
@@ -242,6 +244,47 @@ def without_said(stored: str, said: str) -> str:
         return text.replace(said, WITHDRAWN) if len(said) >= _TELLING else text
 
     return _each_text(stored, fix)
+
+
+TASKS_TITLE: Final = "Open tasks:"
+NAMES_TITLE: Final = "Named:"
+_LISTS: Final = {TASKS_TITLE: "\n", NAMES_TITLE: ", "}
+"""The sections of a summary that the host copies word for word, and what is between their items."""
+
+
+def items_of(summary: str, before: str, now: str) -> str:
+    """The tasks and names that the host has copied into a summary out of a text, as a JSON list.
+
+    ``now``: the text as it is now, whose own ones are left out; ``before`` empty: there are none.
+    """
+    old, new = (" ".join(text.split()) for text in (before, now))
+    found = (
+        _bare(item)
+        for section in (summary.split("\n\n") if old else ())
+        for title, _, items in [section.partition("\n")]
+        if title in _LISTS
+        for item in items.split(_LISTS[title])
+    )
+    quoted = (one for one in found if one and one in old and one not in new)
+    return msgspec.json.encode(tuple(dict.fromkeys(quoted))).decode()
+
+
+def without_items(summary: str, items: str) -> str:
+    """A summary without some of the tasks and names of :func:`items_of`."""
+    gone = frozenset(msgspec.json.decode(items, type=tuple[str, ...]))
+    kept: list[str] = []
+    for section in summary.split("\n\n") if gone else ():
+        title, _, text = section.partition("\n")
+        if title not in _LISTS:
+            kept.append(section)
+        elif left := [one for one in text.split(_LISTS[title]) if _bare(one) not in gone]:
+            kept.append(f"{title}\n{_LISTS[title].join(left)}")
+    return "\n\n".join(kept) if gone else summary
+
+
+def _bare(item: str) -> str:
+    """A task as a text has it: it may have been cut for the list."""
+    return item.removeprefix("- ").removesuffix(ELLIPSIS)
 
 
 WITHDRAWN: Final = "[withdrawn]"

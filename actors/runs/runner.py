@@ -125,7 +125,7 @@ class Runner:
         self.inbox.texts.correct(fix)
         if self.tool_step is not None:
             self.tool_step.correct(fix)
-        summary = fixed_text(fix, step.view.summary)
+        summary = fix(UserMessage(step.view.summary, note="summary")).text
         history = tuple(map(fix, step.view.history))
         now = (*turn.rows, *turn.waiting, *history, step.recalled)
         changed = before != now or summary != step.view.summary

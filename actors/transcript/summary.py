@@ -25,6 +25,7 @@ from motet.actors.transcript.history import (
 )
 from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.models import ModelRequest, ModelResponse
+from motet.protocols.room_copies import NAMES_TITLE, TASKS_TITLE
 from motet.protocols.sanitize import NO_REPLY, is_silent, sanitize
 from motet.protocols.texts import ELLIPSIS
 from motet.protocols.tools import ToolSpec
@@ -76,7 +77,6 @@ _NAMED = re.compile(
     r"|#\d+\b"
 )
 
-_TASKS_TITLE, _NAMES_TITLE = "Open tasks:", "Named:"
 _TASK_CHARS = 2_500
 _NAME_CHARS = 1_100
 _MOST_TASKS = 60
@@ -166,14 +166,14 @@ def summary_of(
         return extractive_summary(rows, previous)
     names = [name for name in _names(rows, previous) if name not in text]
     return "\n\n".join(
-        [text, *_sections((_TASKS_TITLE, _tasks(missing)), (_NAMES_TITLE, _listed(names)))]
+        [text, *_sections((TASKS_TITLE, _tasks(missing)), (NAMES_TITLE, _listed(names)))]
     )
 
 
 def _falsely_ticked(tasks: Sequence[str], text: str, rows: Sequence[ChatMessage]) -> list[str]:
     """The open tasks that a summary says are done, and of which no agent or tool has spoken: by one
     of its names, or, if it has none, by half of its words in a line."""
-    listed = [_TASKS_TITLE, *(task if _ITEM.match(task) else f"- {task}" for task in tasks)]
+    listed = [TASKS_TITLE, *(task if _ITEM.match(task) else f"- {task}" for task in tasks)]
     left = open_tasks((UserMessage("\n".join(listed)), AssistantMessage(text)))
     still, keys = {_key(task) for task in left}, {_key(task) for task in tasks}
     said = [row.text for row in rows if not isinstance(row, UserMessage)]
@@ -211,8 +211,8 @@ def extractive_summary(rows: Sequence[ChatMessage], previous: str = "") -> str:
     answers = [row.text for row in rows if isinstance(row, AssistantMessage) and row.text.strip()]
     # Tasks and names come first, where no cut at the limit reaches them.
     told = _sections(
-        (_TASKS_TITLE, _tasks(open_tasks(rows, previous))),
-        (_NAMES_TITLE, _listed(_names(rows, previous))),
+        (TASKS_TITLE, _tasks(open_tasks(rows, previous))),
+        (NAMES_TITLE, _listed(_names(rows, previous))),
         ("Earlier:", _ends(_rest_of(previous), 2_000)),
         ("The user asked:", "\n".join(f"- {text}" for text in _asked(rows))),
         ("Tools used:", ", ".join(f"{name} {n}x" for name, n in tools.most_common(12))),
@@ -234,8 +234,8 @@ def open_tasks(rows: Iterable[ChatMessage], previous: str = "") -> list[str]:
     found: dict[str, str] = {}
     sections = previous.split("\n\n")
     if previous.startswith(_MADE_UP):  # its other sections quote tasks that were open once
-        sections = [one for one in sections if one.startswith(_TASKS_TITLE)][:1]
-    earlier = "\n\n".join(one for one in sections if not one.startswith(_NAMES_TITLE))
+        sections = [one for one in sections if one.startswith(TASKS_TITLE)][:1]
+    earlier = "\n\n".join(one for one in sections if not one.startswith(NAMES_TITLE))
     for row in (UserMessage(earlier), *rows):
         listed: Literal["", "open", "ended"] = ""
         inline, text = _OPEN, row.text
@@ -263,7 +263,7 @@ def _rest_of(previous: str) -> str:
     tasks = set(open_tasks((), previous))
     left = [line for line in previous.splitlines() if line.strip() not in tasks]
     sections = "\n".join(left).removeprefix(_MADE_UP).split("\n\n")
-    titles = (_TASKS_TITLE, _NAMES_TITLE)
+    titles = (TASKS_TITLE, NAMES_TITLE)
     return "\n\n".join(one for one in sections if not one.strip().startswith(titles)).strip()
 
 

@@ -310,3 +310,48 @@ async def test_a_turn_under_way_recalls_no_text_that_was_withdrawn_meanwhile(
         assert "waited" not in sent[-1]
         assert SECRET not in sent[-1]
         assert "</extra_context>" in sent[-1]
+
+
+async def test_the_tasks_and_names_of_a_summary_go_with_the_message_that_named_them(
+    autojump_clock: MockClock,
+) -> None:
+    """Also from the requests of a turn under way; those that somebody else has named stay."""
+    sent: list[str] = []
+
+    def answers(request: ModelRequest) -> mt.Step:
+        sent.append(repr(request.messages))
+        if request.messages[-1].text.endswith("work"):
+            return mt.call("work")
+        return mt.say("They must rake leaves." if "Write the summary" in sent[-1] else "ok")
+
+    ann = motet.Agent("ann", model=mt.FunctionModel(answers, name="ann"))
+
+    @ann.tool
+    async def work() -> str:
+        await trio.sleep(9)
+        return "done"
+
+    async with motet.open_host(agents=[ann]) as host:
+        room = (await host.rooms.create("den", RoomPlan(("ann",)), principal=ADA)).name
+        said = (
+            f"note:\n- [ ] call {SECRET}\n- [ ] water roses\nsee https://a.test/{SECRET}, b/c.md",
+            "note:\n- [ ] water roses\n- [ ] rake leaves\nsee b/c.md",
+            *["@ann and now? " + "so " * 2_000] * 3,
+        )
+        for text in said:
+            await host.rooms.post(room, text, principal=ADA)
+            await trio.sleep(20)
+        (session,) = (one.session for one in await host.sessions() if one.agent == "ann")
+        await host.compact(session)
+        await host.rooms.post(room, "@ann work", principal=ADA)
+        await trio.sleep(1)
+        assert f"call {SECRET}" in sent[-1]
+        await host.rooms.edit_message(room, 1, "- [ ] sleep", principal=ADA)
+        await trio.sleep(20)
+        assert "'done'" in sent[-1]
+        await host.rooms.post(room, "@ann go on", principal=ADA)
+        await trio.sleep(20)
+        for request in sent[-2:]:
+            assert SECRET not in request
+            assert all(one in request for one in ("They must rake leaves", "Named:"))
+        assert all(one in sent[-1] for one in ("water roses", "b/c.md"))
