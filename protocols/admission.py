@@ -254,6 +254,12 @@ class Newcomers:
             self.leave(oldest)
             oldest.evict()
 
+    def clear(self) -> None:
+        """Send all newcomers away."""
+        for place in [one for held in self._places.values() for one in held]:
+            self.leave(place)
+            place.evict()
+
     def leave(self, place: Place) -> None:
         """Free a place; a place that is free already stays so."""
         name = counted_as(place.address)

@@ -165,6 +165,8 @@ class GatewayConfig:
 
     Attributes:
         listen: ``HOST:PORT``. Without a token only a loopback address is accepted.
+        sockets: descriptors of sockets that listen already, in place of ``listen``. ``motet serve``
+            takes those that systemd has opened for it.
         allowed_origins: pages of other hosts whose browsers may connect.
         tokens: empty means that everybody who reaches the address is the local user, unless
             there are stored ones (``motet token``).
@@ -186,6 +188,7 @@ class GatewayConfig:
         default="127.0.0.1:7878",
         validator=_must("HOST:PORT, such as 127.0.0.1:7878 or [::1]:7878", _is_listen),
     )
+    sockets: tuple[int, ...] = ()
     allowed_origins: tuple[str, ...] = attrs.field(
         default=(), validator=_must("origins such as https://chat.example", _are_origins)
     )

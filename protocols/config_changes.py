@@ -47,6 +47,7 @@ PLANS: Final[Mapping[str, How]] = {
     "approvals": "hot",
     "gateway.certificate": "restart",
     "gateway.private_key": "restart",
+    "gateway.sockets": "restart",
     "gateway.allowed_origins": "hot",
     "gateway.connections": "hot",
     "gateway.connections_per_user": "hot",

@@ -81,6 +81,7 @@ class Settings:
     tls: Certificate | None = None
     proxies: tuple[Network, ...] = ()
     proxy_protocol: bool = False
+    sockets: tuple[int, ...] = ()
 
     @classmethod
     def of(
@@ -111,7 +112,8 @@ class Settings:
         )
         proxies, headers = networks_of(config.trusted_proxies), config.proxy_protocol
         origins, tls = config.allowed_origins, tls_of(config)
-        return cls(host, port, tokens, origins, limits, tls, proxies, headers)
+        own = host, port, tokens, origins, limits, tls, proxies, headers
+        return cls(*own, config.sockets)
 
 
 @attrs.define(eq=False)

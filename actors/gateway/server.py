@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
+import socket
+from collections.abc import Sequence
 from contextlib import suppress
 
 import attrs
@@ -58,6 +61,8 @@ from motet.runtime.outside import steady_time
 
 logger = logging.getLogger(__name__)
 SAVE_SECONDS = 1.0
+LAST_SECONDS = 0.5
+"""For answers to clients that came before the end."""
 
 
 @attrs.define(eq=False)
@@ -152,7 +157,7 @@ class Gateway(Actor[GetGatewayState]):
     async def on_start(self) -> None:
         settings = self._context.settings
         check_listen(settings.host, settings.tokens)
-        listeners = await open_listeners(settings.host, settings.port)
+        listeners = await open_listeners(settings.host, settings.port, settings.sockets)
         self._addresses = tuple(listener.socket.getsockname()[:2] for listener in listeners)
         if self._store is not None:
             await self._restore(self._store)
@@ -235,8 +240,14 @@ class Gateway(Actor[GetGatewayState]):
         )
 
 
-async def open_listeners(host: str, port: int) -> list[trio.SocketListener]:
-    """Listen on an address, in brackets or not. Raises :class:`ConfigError`."""
+async def open_listeners(
+    host: str, port: int, sockets: Sequence[int] = ()
+) -> list[trio.SocketListener]:
+    """Listen on an address, in brackets or not, or on sockets. Raises :class:`ConfigError`."""
+    if sockets:
+        # Copies: the sockets stay open between two lives of the gateway, and their clients wait.
+        copies = [socket.socket(fileno=os.dup(one)) for one in sockets]
+        return [trio.SocketListener(trio.socket.from_stdlib_socket(one)) for one in copies]
     name = host.removeprefix("[").removesuffix("]")
     try:
         return await trio.open_tcp_listeners(port, host=name)
@@ -249,14 +260,24 @@ async def open_listeners(host: str, port: int) -> list[trio.SocketListener]:
 
 
 async def serve_listeners(context: Context, listeners: list[trio.SocketListener]) -> None:
-    """Serve until cancelled; then close all connections and listeners."""
+    """Serve until cancelled; then close the listeners, and all connections.
+
+    A client that came before that gets its first answer still, within :data:`LAST_SECONDS`: a proxy
+    would answer 502 in its place.
+    """
 
     async def handle(stream: trio.SocketStream) -> None:
         await serve_stream(context, stream, _peer(stream))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_tick, context)
-        await trio.serve_listeners(handle, listeners, handler_nursery=nursery)
+        try:
+            await trio.serve_listeners(handle, listeners, handler_nursery=nursery)
+        finally:
+            with trio.move_on_after(LAST_SECONDS, shield=True):
+                while len(context.newcomers):
+                    await trio.sleep(LAST_SECONDS / 100)
+            context.newcomers.clear()
 
 
 async def _tick(context: Context) -> None:
@@ -275,11 +296,11 @@ def _peer(stream: trio.SocketStream) -> str:
 async def serve_stream(context: Context, stream: trio.abc.HalfCloseableStream, peer: str) -> None:
     """Serve one client from its first byte to its last. Raises only what cancels it."""
     counts = context.counts
-    with counts.opened("socket"), trio.CancelScope() as scope:
+    with counts.opened("socket"), trio.CancelScope(shield=True) as scope:
         place = context.newcomers.enter(peer, scope.cancel)
         try:
             client = await _unwrapped(context, stream, place)
-            await _serve_stream(context, client, place)
+            await _serve_stream(context, client, place, scope)
         except* (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
             pass
         except* Exception as errors:
@@ -313,8 +334,9 @@ async def _unwrapped(
 
 
 async def _serve_stream(
-    context: Context, stream: trio.abc.HalfCloseableStream, place: Place
+    context: Context, stream: trio.abc.HalfCloseableStream, place: Place, scope: trio.CancelScope
 ) -> None:
+    """``scope``: shields the wait for the first request, and the page that it asks for."""
     http, peer = HttpConnection(stream), place.address
     alive = True
     while alive:
@@ -330,12 +352,15 @@ async def _serve_stream(
         place.move(client_address(peer, forwarded, proxies))
         edge = route_of(head)
         if edge is not None:
+            scope.shield = False
             alive = await serve_edge(context, http, head, place, edge)
             continue
         if not head.wants_websocket():
             pages = {**monitoring_pages(context, head, place.address), **web_page()}
             alive = await http.respond(page(head, pages))
+            scope.shield = False
             continue
+        scope.shield = False
         refusal = _upgrade_refused(context, head, place.address)
         if refusal is None:
             with context.counts.opened("websocket"):

@@ -27,7 +27,7 @@ from motet.announced import TOKEN_FILE, announced, kept_token
 from motet.cli.exits import OK, explained
 from motet.cli.logs import log_as, starting
 from motet.cli.render import cut, one_line
-from motet.cli.service import Manager
+from motet.cli.service import Manager, opened_sockets
 from motet.cli.setup import Setup, opened
 from motet.protocols.config import GatewayConfig, LogConfig, TokenConfig, split_listen
 from motet.protocols.errors import ConfigError, MotetError
@@ -54,6 +54,10 @@ def serve(
     ``open_to_all``: clients of this machine need no token.
     """
     gateway = gateway_config(setup.config.gateway, listen, token_file)
+    if (given := opened_sockets()) is not None:
+        if listen is not None:
+            raise ConfigError("--listen: the service manager has opened a socket: leave one out")
+        gateway = attrs.evolve(gateway, listen=given[0], sockets=given[1])
     if open_to_all and gateway.tokens:
         raise ConfigError("--no-token: there is a token, so that clients need one: choose")
     log_as(setup.config.log)

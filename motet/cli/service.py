@@ -1,9 +1,11 @@
-"""Messages to the service manager that has started the process: systemd's ``Type=notify``.
+"""The service manager that has started the process: messages to it (systemd's ``Type=notify``),
+and the sockets that it has opened (socket activation).
 
 Invariant: a message never blocks and never fails; without a manager nothing is sent. The variables
-of the manager are taken out of the environment, or programs of tools could speak for the server.
+of the manager are taken out of the environment, or programs of tools could speak for the server,
+and none of these has its sockets.
 
-Source: sd_notify(3), sd_watchdog_enabled(3).
+Source: sd_notify(3), sd_watchdog_enabled(3), sd_listen_fds(3).
 """
 
 from __future__ import annotations
@@ -17,7 +19,37 @@ from typing import Self
 
 import trio
 
+from motet.protocols.errors import ConfigError
+
+FIRST = 3
+"""The descriptor of the first socket of the manager."""
 SOCKET, PERIOD, WATCHED = "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"
+
+
+def opened_sockets(
+    environ: MutableMapping[str, str] = os.environ,
+) -> tuple[str, tuple[int, ...]] | None:
+    """The address of the sockets that the manager has opened, and their descriptors; None: none.
+
+    Takes its variables out of the environment. Raises ``ConfigError`` for another kind of socket.
+    """
+    pid, count, _ = (environ.pop(f"LISTEN_{name}", "") for name in ("PID", "FDS", "FDNAMES"))
+    if pid != str(os.getpid()) or not count.isdigit() or int(count) == 0:
+        return None
+    given = tuple(range(FIRST, FIRST + int(count)))
+    address = ""
+    for one in given:
+        try:
+            os.set_inheritable(one, False)
+            with socket.socket(fileno=os.dup(one)) as copy:
+                listens = copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+                if copy.family not in (socket.AF_INET, socket.AF_INET6) or not listens:
+                    raise ConfigError(f"socket {one} of the service manager does not listen on TCP")
+                host, port = copy.getsockname()[:2]
+        except OSError as error:
+            raise ConfigError(f"socket {one} of the service manager: {error.strerror}") from error
+        address = address or (f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    return address, given
 
 
 class Manager:

@@ -10,6 +10,8 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
+import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -24,7 +26,7 @@ from motet.client import Client, connect
 from motet.protocols.chat import UserMessage
 from motet.protocols.gateway import Sent
 from motet.protocols.gateway_records import RunWaited
-from tests.motet.command import PATIENCE, ROOT, Process, motet, started
+from tests.motet.command import PATIENCE, ROOT, Process, environment, motet, started
 
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
 OPENSSL = shutil.which("openssl")
@@ -193,3 +195,68 @@ async def test_a_server_is_made_saved_restored_and_restarted_behind_nginx(tmp_pa
                 assert await said(client) == first
                 await answered(client, "and on")
                 await stopped(restored)
+
+
+ACTIVATED = """\
+import os, sys
+os.dup2(int(sys.argv[1]), 3)
+os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1", "LISTEN_FDNAMES": "motet"}
+os.execv(sys.executable, [sys.executable, "-m", "motet", "serve"])
+"""
+"""Starts a server as systemd does that has opened its socket."""
+
+
+@contextmanager
+def activated(folder: Path, opened: socket.socket) -> Generator[subprocess.Popen[str]]:
+    words = [sys.executable, "-c", ACTIVATED, str(opened.fileno())]
+    popen = subprocess.Popen(
+        words,
+        cwd=folder,
+        env=environment(folder, None),
+        pass_fds=[opened.fileno()],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert popen.stdout is not None
+        said = ""
+        while "motet serves " not in said:
+            line = popen.stdout.readline()
+            assert line, said
+            said += line
+        yield popen
+        popen.send_signal(signal.SIGTERM)
+        assert popen.wait(PATIENCE) == 0
+    finally:
+        popen.kill()
+        popen.communicate()
+
+
+def test_no_request_is_refused_while_a_server_is_restarted_on_a_socket_of_systemd(
+    tmp_path: Path,
+) -> None:
+    """What comes between two servers waits in the socket, and the proxy answers no 502."""
+    folder = tmp_path / "srv"
+    assert motet("init", str(folder), cwd=tmp_path).code == 0
+    answers: list[int] = []
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as opened:
+        site = Site(free_port(), certificates(tmp_path))
+
+        def ask() -> None:
+            while not over.is_set():
+                answers.append(site.get("/")[0])
+
+        with proxied(tmp_path, site.port, opened.getsockname()[1]):
+            with activated(folder, opened):
+                asking = threading.Thread(target=ask)
+                asking.start()
+                site.until("/healthz/ready", 200)
+            with activated(folder, opened):
+                between = len(answers)
+                while len(answers) < between + 3:
+                    assert asking.is_alive()
+                over.set()
+                asking.join(PATIENCE)
+    assert set(answers) == {200}

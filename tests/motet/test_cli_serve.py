@@ -22,7 +22,7 @@ from websockets.typing import Subprotocol
 
 import motet as library
 from motet.cli.serve import announce, collect_rarely, gateway_config
-from motet.cli.service import Manager
+from motet.cli.service import Manager, opened_sockets
 from motet.cli.setup import load_setup
 from motet.protocols.config import GatewayConfig, TokenConfig
 from motet.protocols.errors import ConfigError
@@ -276,3 +276,21 @@ def test_a_server_looks_less_often_at_what_is_alive() -> None:
     finally:
         gc.unfreeze()
         gc.set_threshold(*before)
+
+
+def test_the_sockets_of_the_service_manager_are_taken_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pid = str(os.getpid())
+    with socket.create_server(("127.0.0.1", 0)) as opened, socket.socket() as other:
+        monkeypatch.setattr("motet.cli.service.FIRST", opened.fileno())
+        given = {"LISTEN_PID": pid, "LISTEN_FDS": "1", "LISTEN_FDNAMES": "a", "PATH": "/"}
+        os.set_inheritable(opened.fileno(), True)
+        address, port = opened.getsockname()
+        assert opened_sockets(given) == (f"{address}:{port}", (opened.fileno(),))
+        assert given == {"PATH": "/"}
+        assert not os.get_inheritable(opened.fileno())
+        assert opened_sockets({"LISTEN_PID": "1", "LISTEN_FDS": "1"}) is None
+        monkeypatch.setattr("motet.cli.service.FIRST", other.fileno())
+        with pytest.raises(ConfigError, match="does not listen on TCP"):
+            opened_sockets({"LISTEN_PID": pid, "LISTEN_FDS": "1"})

@@ -48,7 +48,8 @@ def test_the_metrics_are_there() -> None:
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")
 def test_the_unit_is_one(tmp_path: Path) -> None:
-    (unit,) = blocks("ini")
+    unit, opened = blocks("ini")
+    (tmp_path / "motet.socket").write_text(opened)
     here = unit.replace("/srv/motet/.venv/bin/motet", sys.executable)
     here = here.replace("/srv/motet", str(tmp_path)).replace("User=motet", "User=root")
     file = tmp_path / "motet.service"

@@ -72,3 +72,41 @@ async def test_all_sockets_are_closed_when_it_stops() -> None:
             assert await idle.receive_some(1) == b""
     with pytest.raises(OSError, match="connect"):
         await trio.open_tcp_stream("127.0.0.1", port)
+
+
+async def until_it_listens_no_more(port: int) -> None:
+    while True:
+        try:
+            stream = await trio.open_tcp_stream("127.0.0.1", port)
+        except OSError:
+            return
+        await stream.aclose()
+
+
+async def test_a_request_that_came_before_the_stop_is_answered() -> None:
+    """Its client has connected and is known to nobody; a proxy in between would answer 502."""
+    async with open_system() as system:
+        api = FakeHost().api
+        served = await open_gateway(system, api, GatewayConfig(listen="127.0.0.1:0"))
+        port = int(served.url.rpartition(":")[2])
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+            await stream.send_all(b"GET /healthz HTTP/1.1\r\nHost: a\r\n")
+            await fetch("127.0.0.1", port)  # it was accepted after the other
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(served.ref.stop)
+                await until_it_listens_no_more(port)
+                await stream.send_all(b"Connection: close\r\n\r\n")
+                assert b"200 OK" in b"".join([chunk async for chunk in stream])
+
+
+async def test_a_socket_that_listens_already_is_served_and_stays_open() -> None:
+    """It belongs to the service manager: what comes between two servers waits in it."""
+    with socket.create_server(("127.0.0.1", 0)) as opened:
+        address, port = opened.getsockname()
+        config = GatewayConfig(listen=f"{address}:{port}", sockets=(opened.fileno(),))
+        for _ in range(2):
+            async with open_system() as system:
+                assert (await open_gateway(system, FakeHost().api, config)).url.endswith(str(port))
+                assert b"200 OK" in await fetch(address, port)
+            waits = await trio.open_tcp_stream(address, port)
+            await waits.aclose()
