@@ -41,6 +41,7 @@ __all__ = [
     "boot_time",
     "current_under_way",
     "foreign_code",
+    "foreign_text",
     "fresh_hex",
     "held_by",
     "is_cancelled",
@@ -165,6 +166,34 @@ class _Edge:
 
 
 foreign_code: Final = _Edge()
+
+
+class _TextEdge:
+    """Around methods of foreign objects that are called to describe them: ``with foreign_text:``.
+
+    They await nothing, and run in any thread: there, ``Cancelled`` and ``GeneratorExit`` are
+    failures as any other. What has to go on leaves the block as it is.
+    """
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None or kind is None or is_plain(kind):
+            return
+        failure, going_on = divided(error, cancelled=False)
+        if failure is not None and going_on is None:
+            raise failure from failure.__cause__
+
+
+foreign_text: Final = _TextEdge()
 
 
 def is_cancelled() -> bool:

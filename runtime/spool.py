@@ -29,7 +29,8 @@ from typing import Generic, TypeVar
 import trio
 
 from motet.protocols.storage import DatabaseClosed, DatabaseLocked, StorageError
-from motet.runtime.outside import foreign_code
+from motet.runtime.describe import summarize
+from motet.runtime.outside import foreign_code, foreign_text
 from motet.runtime.spill import Identified, Spill, SpillFile
 from motet.runtime.spool_entries import AT_ONCE, Counts, Doors, Entry, SpoolStatistics, State
 
@@ -108,7 +109,10 @@ class Spool(ABC, Generic[T, R]):
 
     @abstractmethod
     def prepared(self, entries: Sequence[Entry[T, R]]) -> list[R | None]:
-        """The records of items; None for one that has nothing to store. Runs in a thread."""
+        """The records of items; None for one that has nothing to store. Runs in a thread.
+
+        An item for which it raises is lost.
+        """
 
     @abstractmethod
     def renamed(self, entry: Entry[T, R]) -> R:
@@ -233,7 +237,7 @@ class Spool(ABC, Generic[T, R]):
                 entry.settle("held up", DatabaseClosed("the spool has stopped"))
             elif is_idle and entry.size <= INLINE:
                 # Of a single item, a task that prepares it would take most of the time.
-                self._is_prepared(entry, *self.prepared([entry]))
+                self._is_prepared(entry, *self._prepared([entry]))
                 self._doors.prepared.unpark_all()
             else:
                 self._lanes[entry.size > LARGE].append(entry)
@@ -355,9 +359,9 @@ class Spool(ABC, Generic[T, R]):
         by_thread = by_thread or (self._threads and any(one.size > INLINE for one in portion))
         if by_thread or sum(one.size for one in portion) > LARGE:
             thread = self._doors.threads
-            made = await trio.to_thread.run_sync(self.prepared, portion, limiter=thread)
+            made = await trio.to_thread.run_sync(self._prepared, portion, limiter=thread)
         else:
-            made = self.prepared(portion)
+            made = self._prepared(portion)
         for entry, record in zip(portion, made, strict=True):
             lane.popleft()
             self._is_prepared(entry, record)
@@ -365,9 +369,21 @@ class Spool(ABC, Generic[T, R]):
         if lane:
             await trio.lowlevel.checkpoint()
 
-    def _is_prepared(self, entry: Entry[T, R], record: R | None) -> None:
-        entry.record = record
+    def _prepared(self, entries: Sequence[Entry[T, R]]) -> Sequence[R | Exception | None]:
+        # One that raises would be the first of its lane for ever, and end the actor each time.
+        try:
+            with foreign_text:
+                return self.prepared(entries)
+        except Exception as error:
+            return [self._prepared([one])[0] for one in entries[1:] and entries] or [error]
+
+    def _is_prepared(self, entry: Entry[T, R], record: R | Exception | None) -> None:
         self._counts.steps += 1
+        if isinstance(record, Exception):
+            self._resize(entry, 0)
+            self._lose(entry, StorageError(f"it cannot be described: {summarize(record)}"))
+            return
+        entry.record = record
         if record is None or self.drops(record):
             self._leave(entry, "blank")
         else:

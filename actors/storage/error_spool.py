@@ -44,7 +44,7 @@ from motet.protocols.storage import Statement, StorageError
 from motet.protocols.texts import well_formed
 from motet.runtime.describe import Known, new_id, summarize
 from motet.runtime.exceptions import likeness
-from motet.runtime.outside import foreign_code, fresh_hex, wall_time
+from motet.runtime.outside import foreign_code, foreign_text, fresh_hex, wall_time
 from motet.runtime.spill import SpillFile
 from motet.runtime.spool import FULL, Spool
 from motet.runtime.spool_entries import Entry
@@ -281,7 +281,9 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
         if captured.long:
             found, raw, mark = self._described(entry.id, captured, tool, shared)
         else:
-            like = likeness(captured.raw, tool, captured.code, captured.text, captured.clues)
+            like: Hashable = object()
+            with suppress(Exception), foreign_text:
+                like = likeness(captured.raw, tool, captured.code, captured.text, captured.clues)
             if like not in batch:
                 kept = len(batch) < 8 and captured.size <= Known.LARGEST and not self._keep_raw
                 key, known = shared.known.key(like) if kept else None, shared.known.values
@@ -314,7 +316,10 @@ class ErrorSpool(Spool[Report, ErrorRecord]):
             return found, "", ""
         raw, heads = "", JsonObject(message=found.summary)
         try:
-            raw, heads = whole_error(captured, found.code, keep_raw=self._keep_raw, shared=shared)
+            with foreign_text:  # the loader of a module may be asked for its lines
+                raw, heads = whole_error(
+                    captured, found.code, keep_raw=self._keep_raw, shared=shared
+                )
         except Exception as error:
             self._known = Known[Made]()  # the places of its code may not be alive
             log.error("error_not_described", id=of, reason=type(error).__name__)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import ClassVar, Never, TypeAlias
 
@@ -48,7 +49,7 @@ from motet.protocols.storage import (
 from motet.runtime import Actor
 from motet.runtime.describe import summarize
 from motet.runtime.exceptions import serialize_error
-from motet.runtime.outside import foreign_code, wall_time
+from motet.runtime.outside import foreign_code, foreign_text, wall_time
 
 Sink: TypeAlias = Callable[[EventRecord], None]
 
@@ -137,11 +138,10 @@ class Subscribers:
                 self.broken_sinks += 1
                 self.broken.append((record, error))
                 self._detach(listener)
-                log.error(
-                    "event_sink_detached",
-                    stream=record.stream,
-                    error=redact(serialize_error(error)),
-                )
+                told: object = "<an error without a text>"
+                with suppress(Exception), foreign_text:
+                    told = redact(serialize_error(error))
+                log.error("event_sink_detached", stream=record.stream, error=told)
             else:
                 self.delivered += 1
 

@@ -203,6 +203,34 @@ async def test_an_item_that_is_lost_is_counted_by_an_item_of_its_own(
     assert len(spool.kept) == 50 - states.count("lost") + 1
 
 
+class OfTheWorld(BaseException):
+    pass
+
+
+class Choosy(Notes):
+    """Cannot make a record of a text with a cross."""
+
+    def prepared(self, entries: Sequence[Entry[str, Note]]) -> list[Note | None]:
+        if any("x" in entry.item for entry in entries):
+            raise OfTheWorld
+        return super().prepared(entries)
+
+
+async def test_an_item_of_which_no_record_can_be_made_is_lost_and_no_other() -> None:
+    spool = Choosy(None, lambda: False)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(spool.run)
+        first = await put_all(spool, ["x alone"])
+        entries = await put_all(spool, ["one", "two x", "three", "x", "five"])
+        while spool.statistics().waiting:
+            await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+    lost = {entry.item for entry in (*first, *entries) if entry.state == "lost"}
+    assert lost == {"x alone", "two x", "x"}
+    assert {"one", "three", "five"} <= {*spool.kept.values()}
+    assert spool.statistics().bytes == 0
+
+
 async def test_a_stop_writes_what_waits_and_the_next_start_stores_it_first(tmp_path: Path) -> None:
     file = tmp_path / "spill"
     spool = Notes(SpillFile(file, Note, LIMIT), lambda: True)

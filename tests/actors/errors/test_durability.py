@@ -1,13 +1,16 @@
-"""Ids that were shown can be read, after a kill and with a damaged store."""
+"""Ids that were shown can be read: after a kill, with a damaged store, of any error."""
 
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import motet
+from motet.protocols.error_records import Origin
 from motet.protocols.storage import Statement, StorageError, Transact
 from motet.runtime import StartFailed
 from motet.runtime.describe import find_id
@@ -101,3 +104,61 @@ async def test_a_damaged_error_is_a_database_error_for_the_model_and_the_run_con
     assert result.output == "went on"
     (failed,) = result.errors
     assert "DATABASE_ERROR" in failed.text
+
+
+class Nothing(BaseException):
+    pass
+
+
+class Unsaid(int):
+    """A number that cannot be compared, as a part of a syntax error."""
+
+    def __lt__(self, other: object) -> bool:
+        raise Nothing
+
+    __gt__ = __le__ = __ge__ = __lt__
+
+
+class Loader:
+    """An importer's own, which keeps its source to itself."""
+
+    def __init__(self, kind: type[BaseException]) -> None:
+        self._kind = kind
+
+    def get_source(self, _name: str) -> str:
+        raise self._kind("no source")
+
+
+def of_a_loader(kind: type[BaseException]) -> BaseException:
+    """An error out of a module whose loader raises such errors."""
+    names: dict[str, Any] = {"__name__": "virtual", "__loader__": Loader(kind)}
+    exec(compile("def fail():\n    raise OSError('boom')\n", f"virtual {kind}", "exec"), names)
+    with pytest.raises(OSError, match="boom") as caught:
+        names["fail"]()
+    return caught.value
+
+
+def of_syntax() -> BaseException:
+    error = SyntaxError("bad", ("f.py", 1, 1, "text", 1, 2))
+    error.offset = Unsaid(1)
+    return error
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: of_a_loader(Nothing),
+        lambda: of_a_loader(SystemExit),
+        lambda: of_a_loader(GeneratorExit),
+        of_syntax,
+    ],
+    ids=["loader", "loader: SystemExit", "loader: GeneratorExit", "numbers"],
+)
+async def test_an_error_whose_parts_raise_while_it_is_described_is_stored(
+    tmp_path: Path, make: Callable[[], BaseException]
+) -> None:
+    async with motet.open_host(tmp_path) as host:
+        told = await host._parts.services.errors.report(Origin("s", "t"), make())  # pyright: ignore[reportPrivateUsage]
+        assert told.error_id is not None
+        found = await host.error(told.error_id)
+        assert found.raw_error["message"] in {"boom", "bad (f.py, line 1)"}

@@ -67,6 +67,29 @@ def test_a_sink_that_raises_is_detached_and_counted_and_others_go_on() -> None:
     assert (subscribers.broken_sinks, sinks(subscribers)) == (1, 1)
 
 
+class Unheard(str):
+    def __len__(self) -> int:
+        raise SystemExit
+
+    __iter__ = isascii = encode = __len__  # type: ignore[assignment]
+
+
+class Evasive(Exception):
+    def __str__(self) -> str:
+        return Unheard("nothing")
+
+
+def test_a_sink_whose_error_raises_when_it_is_read_is_detached_as_any_other() -> None:
+    subscribers = Subscribers()
+
+    def broken(_: EventRecord) -> None:
+        raise Evasive
+
+    subscribers.attach(STREAM, broken)
+    subscribers.deliver(record(text(1), 1))
+    assert (subscribers.broken_sinks, sinks(subscribers)) == (1, 0)
+
+
 def test_a_sink_may_detach_another_while_a_record_is_delivered() -> None:
     subscribers = Subscribers()
     seen: list[EventRecord] = []
