@@ -461,6 +461,10 @@ def why_asked(asked: Iterable[Asking]) -> str:
     )
 
 
+DENIED_BY: Final = "denied by "
+SAYS: Final = ", who says: "
+
+
 def refusal_of(info: ApprovalInfo) -> str:
     """Why a call was not begun, for its model."""
     match info.state:
@@ -469,8 +473,8 @@ def refusal_of(info: ApprovalInfo) -> str:
         case "withdrawn":
             return "the request for an approval was withdrawn; it was not run"
         case _:
-            said = f", who says: {info.note}" if info.note.strip() else ""
-            return f"denied by {info.resolved_by}{said}"
+            said = f"{SAYS}{info.note}" if info.note.strip() else ""
+            return f"{DENIED_BY}{info.resolved_by}{said}"
 
 
 def is_told(decision: ApprovalDecision, note: str) -> bool:

@@ -8,13 +8,14 @@ begins with a square bracket; a correction that is done twice does no more than 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import Final, Protocol, TypeAlias, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
 
+from motet.protocols.approvals import DENIED_BY, SAYS
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.models import ModelRequest, ModelResponse
 from motet.protocols.room_messages import HEAD, QUOTED_HEAD, Amendment, line_of, without_head
@@ -145,13 +146,31 @@ def _naming(user: str, *, anywhere: bool) -> re.Pattern[str]:
     )
 
 
-def without_user(stored: str, user: str, anywhere: int) -> str:
+@lru_cache(16)
+def _denial(user: str) -> re.Pattern[str]:
+    """The result of a call that a user has denied, with their words."""
+    head = rf"\A((?:Permission denied: )?{DENIED_BY})"
+    return re.compile(rf"{head}{re.escape(user)}(?:{SAYS}.*)?\Z", re.DOTALL)
+
+
+def without_user(stored: str, user: str, own: str) -> str:
     """A stored text or JSON that names a deleted user no more.
 
     The name goes where it is a text of its own, the author of a line, or called with an ``@``, and
-    where the words are the host's (``anywhere``). What others have said about a person stays.
+    in sentences of the host; with it go the words with which they have denied a call. What others
+    have said about a person stays.
+
+    ``own``: the fields of JSON that are sentences of the host, with spaces; the whole of a text.
     """
-    return _naming(user, anywhere=bool(anywhere)).sub(GONE, stored) if user in stored else stored
+    if user not in stored:
+        return stored
+    if own:
+        naming = _naming(user, anywhere=True)
+        stored = _each_text(stored, lambda text: naming.sub(GONE, text), own.split())
+    if f"{DENIED_BY}{user}" in stored:
+        denial = _denial(user)
+        stored = _each_text(stored, lambda text: denial.sub(rf"\1{GONE}", text))
+    return _naming(user, anywhere=False).sub(GONE, stored)
 
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -292,16 +311,16 @@ _PREVIEW: Final = 100
 _TELLING: Final = 12
 
 
-def _each_text(stored: str, fix: Callable[[str], str]) -> str:
-    """A text, or all texts in JSON, as ``fix`` makes them."""
+def _each_text(stored: str, fix: Callable[[str], str], fields: Collection[str] = ()) -> str:
+    """A text, or all texts in JSON, as ``fix`` makes them; ``fields``: only those so named."""
 
-    def fixed(value: object) -> object:
+    def fixed(value: object, field: str = "") -> object:
         match value:
             case str():
-                return _each_text(value, fix)
+                return value if fields and field not in fields else _each_text(value, fix)
             case dict():
                 pairs = cast("dict[str, object]", value).items()
-                return {key: fixed(each) for key, each in pairs}
+                return {key: fixed(each, key) for key, each in pairs}
             case list():
                 return [fixed(each) for each in cast("list[object]", value)]
             case _:

@@ -101,15 +101,29 @@ def members(room: str) -> Statement:
 _ROWS: Final = "({0} = ?1 OR ({0} > ?1 || '/' AND {0} < ?1 || '0'))"
 _ROOM, _IN_STREAM = _ROWS.format("room"), _ROWS.replace("?1", "'room:' || ?1").format("stream")
 _EVENTS: Final = f"({_IN_STREAM} OR stream IN {STREAMS})"
+_TOLD: Final = "'room.changed', 'room.idle', 'call.dropped', 'run.cancelled', 'warning'"
+_RUNS: Final = f"session IN {OF_MEMBERS} AND status"
+_SENTENCES: Final = (
+    ("events", "data", f"{_EVENTS} AND event IN ({_TOLD})", "text reason message"),
+    ("rooms", "state", _ROWS.format("name"), "reason message"),
+    *(("runs", one, f"{_RUNS} = 'cancelled'", "reason") for one in ("detail", "ending")),
+)
+"""The fields of the host's own sentences."""
 _TEXTS: Final = (
-    *(one for one in COPIES if one[0] != "events"),
-    ("events", "data", f"{_EVENTS} AND event <> 'room.changed'"),
-    ("rooms", "state", _ROWS.format("name")),
+    *(one for one in COPIES if one[0] != "events" and one[1] not in ("detail", "ending")),
+    ("events", "data", f"{_EVENTS} AND event NOT IN ({_TOLD})"),
+    *(("runs", one, f"{_RUNS} <> 'cancelled'") for one in ("detail", "ending")),
     *(("room_messages", one, _ROOM) for one in ("text", "asked_by", "reactions")),
     ("room_summaries", "text", "room = ?1"),
     ("approvals", "people", f"session IN {OF_MEMBERS}"),
 )
-_SENTENCES: Final = (("events", "data", f"{_EVENTS} AND event = 'room.changed'"),)
+_WORDED: Final = (*((*one, "") for one in _TEXTS), *_SENTENCES)
+_NOTES: Final = (
+    "UPDATE events SET data = json_set(data, '$.note', '') WHERE {events}"
+    " AND event = 'approval.resolved' AND json_extract(data, '$.by') = {user}",
+    "UPDATE approvals SET note = '' WHERE {sessions} AND resolved_by = {user}",
+)
+"""Their words to the calls that they have decided."""
 _COLUMNS: Final = (
     ("room_messages", "author", _ROOM),
     ("approvals", "resolved_by", f"session IN {OF_MEMBERS}"),
@@ -123,9 +137,10 @@ _PLACES: Final = (
 )
 
 
-def _other(column: str, *, anywhere: bool = False) -> tuple[str, str]:
-    """A text without the user, and the condition that they are in it."""
-    fixed = f"user_gone({column}, ?2, {int(anywhere)})"
+def _other(column: str, own: str = "") -> tuple[str, str]:
+    """A text without the user, and the condition that they are in it; ``own``: the fields of the
+    host's own sentences."""
+    fixed = f"user_gone({column}, ?2, '{own}')"
     return fixed, f"instr({column}, ?2) > 0 AND {column} <> {fixed}"
 
 
@@ -139,9 +154,8 @@ def _named_in(columns: tuple[tuple[str, str, str], ...], condition: str) -> list
 _FOUND: Final = " UNION ALL ".join(
     (
         *(
-            f"SELECT 1 FROM {table} WHERE {where} AND {_other(column, anywhere=words)[1]}"
-            for columns, words in ((_TEXTS, False), (_SENTENCES, True))
-            for table, column, where in columns
+            f"SELECT 1 FROM {table} WHERE {where} AND {_other(column, own)[1]}"
+            for table, column, where, own in _WORDED
         ),
         *_named_in((*_COLUMNS, *_PLACES), "{} = ?2"),
     )
@@ -153,13 +167,14 @@ _MARKED: Final = " OR ".join(f"({_other(one)[1]})" for one in ERROR_TEXTS)
 def unnamed(room: str, user: str) -> Transaction:
     """The statements after which nothing in a room names a user."""
     both = room, user
-    found: list[Statement] = []
-    for columns, words in ((_TEXTS, False), (_SENTENCES, True)):
-        for table, column, where in columns:
-            fixed, needed = _other(column, anywhere=words)
-            also = HASHED.get((table, column), "").format(fixed)
-            sql = f"UPDATE {table} SET {column} = {fixed}{also} WHERE {where} AND {needed}"
-            found.append(Statement(sql, both))
+    here = f"session IN {OF_MEMBERS}"
+    notes = (one.format(events=_EVENTS, sessions=here, user="?2") for one in _NOTES)
+    found = [Statement(sql, both) for sql in notes]
+    for table, column, where, own in _WORDED:
+        fixed, needed = _other(column, own)
+        also = HASHED.get((table, column), "").format(fixed)
+        sql = f"UPDATE {table} SET {column} = {fixed}{also} WHERE {where} AND {needed}"
+        found.append(Statement(sql, both))
     for table, column, where in _COLUMNS:
         sql = f"UPDATE {table} SET {column} = '{GONE}' WHERE {where} AND {column} = ?2"
         found.append(Statement(sql, both))
@@ -167,7 +182,7 @@ def unnamed(room: str, user: str) -> Transaction:
         Statement(f"DELETE FROM {table} WHERE {where} AND {column} = ?2", both)
         for table, column, where in _PLACES
     ]
-    found += change_errors(OF_ERRORS, _MARKED, both, "user_gone({}, ?1, 0)", (user,))
+    found += change_errors(OF_ERRORS, _MARKED, both, "user_gone({}, ?1, '')", (user,))
     return tuple(found)
 
 
@@ -196,8 +211,11 @@ _DECIDED: Final = " UNION ".join(
     f"SELECT 'session:' || session FROM {table} WHERE resolved_by = ?1"
     for table in ("approvals", "escalations")
 )
+_DENIED: Final = "session IN (SELECT session FROM approvals WHERE resolved_by = ?1)"
+_OF_DENIED: Final = f"run_id IN (SELECT run_id FROM runs WHERE {_DENIED})"
 _ELSEWHERE: Final = (
     ("events", "data", f"stream IN ({_DECIDED})"),
+    *(("messages", "body", _DENIED), ("steps", "body", _OF_DENIED), ("spans", "body", _OF_DENIED)),
     *(("messages", "body", _OF_RUNS), ("steps", "body", _OF_RUNS), ("spans", "body", _OF_RUNS)),
     *(("runs", "given", "user = ?1"), ("events", "data", _OF_RUNS)),
     *(("approvals", one, "true") for one in ("user", "resolved_by", "people")),
@@ -210,12 +228,14 @@ _ELSEWHERE: Final = (
 
 
 def _unnamed_elsewhere(user: str) -> Transaction:
-    found = [Statement(sql, (user,)) for sql in _GONE_ROWS]
+    of = {"events": f"stream IN ({_DECIDED})", "sessions": "true", "user": "?1"}
+    notes = (one.format(**of) for one in _NOTES)
+    found = [Statement(sql, (user,)) for sql in (*_GONE_ROWS, *notes)]
     for table, column, where in _ELSEWHERE:
         if where == "true" and column != "people":
             fixed, needed = f"'{GONE}'", f"{column} = ?1"
         else:
-            fixed = f"user_gone({column}, ?1, 0)"
+            fixed = f"user_gone({column}, ?1, '')"
             needed = f"{where} AND instr({column}, ?1) > 0"
         found.append(Statement(f"UPDATE {table} SET {column} = {fixed} WHERE {needed}", (user,)))
     return tuple(found)

@@ -17,6 +17,7 @@ from motet.protocols.errors import NotFound
 from motet.protocols.models import ModelRequest
 from motet.protocols.room_acts import AddPerson
 from motet.protocols.room_copies import GONE
+from motet.protocols.room_limits import Allowance, Budgets
 from motet.protocols.rooms import RoomPlan
 from motet.protocols.sessions import Principal
 from tests.guarantees.test_g16_deletions import WORD, End, mentions
@@ -25,6 +26,8 @@ USER = f"{WORD}-ann"
 ANN, BOB = Principal(USER), Principal("bob")
 SHARED, OWN = "bobs", "anns"
 PLAN = RoomPlan(("ops",), mode="followup", max_turns=1)
+BUDGETS = Budgets(person_hour=Allowance(turns=1))
+BUSY = RoomPlan(("ops",), activation="mention", mode="interrupt", budgets=BUDGETS)
 
 PARTS = 5
 """Of a sweep; each ends within the time of a test."""
@@ -75,14 +78,24 @@ async def used(host: Host) -> None:
         await rooms.mark_read(name, 2, principal=ANN)
         await rooms.post(f"{name}/1", f"is {WORD} here?", principal=ANN)
         await rooms.post(name, f"ask @{USER}, please", principal=BOB)
+    await rooms.create("busy", BUSY, people=(USER,), principal=BOB)
     await host.submit(f"look for {WORD}", session=WORD, key=WORD, principal=ANN)
     await host.submit("look for roses", session="other", key="other", principal=BOB)
+
+
+async def talk(host: Host, principal: Principal) -> None:
+    """Calls that interrupt one another, and that exceed the budget of a person."""
+    found = await host.rooms.list(principal=principal)
+    (name,) = [one.name for one in found if "busy" in one.name]
+    await host.rooms.post(name, "@ops, please", principal=principal)
 
 
 async def approve_for(host: Host) -> None:
     for info in await host.approvals(state="pending"):
         own: ApprovalDecision = "allow-always" if info.user == USER else "allow-once"
-        await host.approve(info.id, own, by=USER)
+        denied = "roses" in str(info.args)
+        note = f"never, by {WORD}" if denied else ""
+        await host.approve(info.id, "deny" if denied else own, note=note, by=USER)
 
 
 Act = Callable[[Host], Awaitable[None]]
@@ -120,6 +133,9 @@ STAYS = [
 
 def fill(host: mt.SimulatedHost) -> None:
     host.call(used)
+    for principal in (BOB, ANN, ANN):
+        host.call(talk, principal)
+        host.steps(200)
     for _ in range(12):
         host.advance(1)
         host.call(approve_for)
@@ -148,7 +164,7 @@ def left(at: int, end: End, act: Act = delete) -> list[str] | None:
         host.settle()
         found = host.call(mentions)
         assert host.call(stays) == STAYS
-        assert host.call(owned) == (2 if act is give else 1)
+        assert host.call(owned) == (3 if act is give else 2)
         return None if is_over and not found else found
 
 
