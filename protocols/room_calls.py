@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec.structs import replace
 
@@ -69,10 +69,13 @@ def strangers(text: str, known: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))[:_MOST_STRANGERS]
 
 
+NOBODY: Final = "nobody here is called"
+
+
 def not_here(names: Sequence[str], members: Sequence[MemberInfo]) -> str:
     """A notice that nobody has one of these names."""
     unknown = ", ".join(f"@{name}" for name in names)
-    return f"nobody here is called {unknown}: {', '.join(member.name for member in members)}"
+    return f"{NOBODY} {unknown}: {', '.join(member.name for member in members)}"
 
 
 class Names(Protocol):

@@ -21,12 +21,13 @@ from motet.protocols.approvals import hash_of
 from motet.protocols.error_rows import OF_SESSION, PART
 from motet.protocols.errors import ErrorRecord
 from motet.protocols.results import repacked
-from motet.protocols.room_calls import read_also
+from motet.protocols.room_calls import NOBODY, read_also
 from motet.protocols.room_copies import (
     WITHDRAWN,
     corrected_json,
     items_of,
     previews_json,
+    without_called,
     without_items,
     without_said,
     without_user,
@@ -94,6 +95,7 @@ FUNCTIONS: Final[dict[str, tuple[Callable[..., str], int]]] = {
     "room_text": (corrected_json, 3),
     "room_preview": (previews_json, 3),
     "room_said": (without_said, 2),
+    "room_called": (without_called, 3),
     "room_items": (items_of, 3),
     "room_without": (without_items, 2),
     "room_joined": (joined_json, 3),
@@ -143,6 +145,15 @@ COPIES: Final = (
     *(("team_tasks", one, "user = 'room:' || ?1") for one in ("title", "details", "result")),
 )
 """The columns that may hold the line of a message, as a member has read it."""
+_NOTICES: Final = (
+    ("events", "data", "stream = 'room:' || ?2 AND event = 'warning'"),
+    ("events", "data", f"stream IN {STREAMS} AND event IN ('input.accepted', 'message')"),
+    ("events", "data", _IN_ROOM),
+    *(one for one in COPIES if one[0] in ("messages", "steps", "runs", "spans")),
+)
+"""Those that may hold a notice that nobody has a name which a message calls. The members that are
+told of it, behind the first ones, are those that have said it.
+"""
 _PREVIEWS: Final = ("spans", "summaries", "escalations")
 HASHED: Final = {("approvals", "args"): ", args_hash = room_hash({})"}
 _OWN: Final = (
@@ -204,6 +215,13 @@ def scrub(room: str, message: RoomMessage, before: str) -> Iterator[Statement]:
         )
     if before:
         yield Statement(_LISTED, (home, room, message.seq, before, message.text))
+        notices = _NOTICES if message.kind == "agent" else _NOTICES[:1]
+        for table, column, where in notices if "@" in before else ():
+            yield Statement(
+                f"UPDATE {table} SET {column} = room_called({column}, ?3, ?4)"
+                f" WHERE {where} AND instr({column}, '{NOBODY} @') > 0",
+                (home, room, before, message.text),
+            )
     yield Statement(_RESULTS, params)
     marked = " OR ".join(f"instr({one}, '[#' || ?2 || ' ') > 0" for one in ERROR_TEXTS)
     yield from change_errors(OF_ERRORS, marked, params[:2], "room_preview({}, ?1, ?2)", params[1:])

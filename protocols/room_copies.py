@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from motet.protocols.approvals import DENIED_BY, SAYS
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.models import ModelRequest, ModelResponse
+from motet.protocols.room_calls import NOBODY
 from motet.protocols.room_messages import HEAD, QUOTED_HEAD, Amendment, line_of, without_head
 from motet.protocols.rooms import RoomMessage
 from motet.protocols.sessions import FinishRun, Principal
@@ -92,6 +93,7 @@ def reader_of(message: RoomMessage, before: str) -> Fix:
             case UserMessage(text=text) | ToolMessage(text=text):
                 if isinstance(row, UserMessage) and row.note == "summary":
                     text = without_items(text, items_of(text, before, message.text))
+                text = without_called(text, before, message.text)
                 return replace(row, text=corrected_json(text, message.label, line))
             case AssistantMessage(text=text):
                 own = message.kind == "agent" and bool(before)
@@ -306,6 +308,18 @@ def _bare(item: str) -> str:
     return item.removeprefix("- ").removesuffix(ELLIPSIS)
 
 
+def without_called(stored: str, before: str, now: str) -> str:
+    """Stored JSON or a text, whose notices of names that nobody has quote an old text no more."""
+
+    def fix(found: re.Match[str]) -> str:
+        names = found[1].split(", ")
+        left = [one for one in names if one not in before or one in now]
+        return f"{NOBODY} {', '.join(left or [WITHDRAWN])}:"
+
+    return _each_text(stored, lambda text: _CALLED.sub(fix, text)) if NOBODY in stored else stored
+
+
+_CALLED: Final = re.compile(rf"{NOBODY} (@[^:\s]+(?:, @[^:\s]+)*):")
 WITHDRAWN: Final = "[withdrawn]"
 _PREVIEW: Final = 100
 _TELLING: Final = 12

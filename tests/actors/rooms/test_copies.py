@@ -355,3 +355,36 @@ async def test_the_tasks_and_names_of_a_summary_go_with_the_message_that_named_t
             assert SECRET not in request
             assert all(one in request for one in ("They must rake leaves", "Named:"))
         assert all(one in sent[-1] for one in ("water roses", "b/c.md"))
+
+
+async def test_a_notice_that_nobody_has_a_name_goes_with_the_message_that_called_it(
+    autojump_clock: MockClock,
+) -> None:
+    """In all tables, and in what a member is told of its own message."""
+    sent: list[str] = []
+
+    def answers(request: ModelRequest) -> mt.Step:
+        sent.append(repr(request.messages))
+        return mt.say(f"hello @{SECRET} and @bob")
+
+    ann = motet.Agent("ann", model=mt.FunctionModel(answers, name="ann"))
+    async with motet.open_host(agents=[ann]) as host:
+        room = (await host.rooms.create("den", RoomPlan(("ann",)), principal=ADA)).name
+        for text in (f"@{SECRET} or @zed is my password", "@ann hello", "@ann go"):
+            await host.rooms.post(room, text, principal=ADA)
+            await trio.sleep(1)
+        assert f"[nobody here is called @{SECRET}, @bob: ann]" in sent[-1]
+        await host.rooms.edit_message(room, 1, "@zed is my password", principal=ADA)
+        await host.rooms.delete_message(room, 2, principal=ROOT)
+        await host.rooms.post(room, "@ann and now?", principal=ADA)
+        await trio.sleep(1)
+        assert "[nobody here is called [withdrawn]: ann]" in sent[-1]
+        assert f"[nobody here is called @{SECRET}, @bob: ann]" in sent[-1], "of a later answer"
+        for one in await host.rooms.history(room, principal=ADA):
+            if SECRET in one.text:
+                await host.rooms.delete_message(room, one.seq, principal=ROOT)
+        read = host._parts.readers.read  # pyright: ignore[reportPrivateUsage]
+        for (table,) in await read("SELECT name FROM sqlite_schema WHERE type = 'table'"):
+            assert SECRET not in repr(await read(f'SELECT * FROM "{table}"')), table
+        ((told,),) = await read("SELECT data FROM events WHERE data LIKE '%called @%'")
+        assert "nobody here is called @zed: ann" in str(told)
