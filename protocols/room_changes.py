@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from hashlib import sha256
 from typing import Final
 
 import msgspec
@@ -195,6 +196,26 @@ def change(room: str, message: RoomMessage) -> Statement:
     return Statement(_CHANGE, (room, message.seq, *about), expect=1)
 
 
+POSTED: Final = "rooms.post"
+"""The method of the idempotency keys of messages."""
+
+
+def said_digest(room: str, author: str, text: str = "", reply_to: int = 0) -> str:
+    """The fingerprint that tells a resend from another message under the same key.
+
+    Without a text: of a message whose text was changed since. By the hash of a short one, it could
+    be found.
+    """
+    said = (room, author, text, *([reply_to] if reply_to else ()))
+    return sha256(msgspec.msgpack.encode(said)).hexdigest()
+
+
+_UNHASHED: Final = (
+    "UPDATE idempotency SET body_hash = ?4"
+    f" WHERE user = ?1 AND method = '{POSTED}' AND run_id = ?2 AND body_hash = ?3"
+)
+
+
 def scrub(room: str, message: RoomMessage, before: str) -> Iterator[Statement]:
     """Put the text of the message in place of the old one, wherever that was stored or told.
 
@@ -214,6 +235,9 @@ def scrub(room: str, message: RoomMessage, before: str) -> Iterator[Statement]:
             params,
         )
     if before:
+        who, said = message.author, (before, message.reply_to)
+        hashes = said_digest(room, who, *said), said_digest(room, who)
+        yield Statement(_UNHASHED, (who, str(message.seq), *hashes))
         yield Statement(_LISTED, (home, room, message.seq, before, message.text))
         notices = _NOTICES if message.kind == "agent" else _NOTICES[:1]
         for table, column, where in notices if "@" in before else ():

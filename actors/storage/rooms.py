@@ -7,7 +7,6 @@ gives a round its used turns back.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from hashlib import sha256
 
 import msgspec
 from msgspec.structs import replace
@@ -18,12 +17,14 @@ from motet.actors.storage.run_access import ContextCache
 from motet.actors.storage.session_runs import answer_statement, same_answer
 from motet.actors.storage.tables import AT_ONCE, TableStore, storable, struct, to_json
 from motet.protocols.room_changes import (
+    POSTED,
     READ,
     ROOMS_BELOW,
     UNREAD,
     change,
     copies,
     open_thread,
+    said_digest,
     scrub,
     untold,
 )
@@ -145,9 +146,6 @@ def room_messages(rows: tuple[Row, ...]) -> tuple[RoomMessage, ...]:
     encoded = {"asked_by": tuple[Principal, ...], "reactions": tuple[Reaction, ...]}
     found = (struct(row, RoomMessage, json_columns=encoded, strict=False) for row in rows)
     return tuple(sorted(found, key=lambda one: one.seq))
-
-
-METHOD = "rooms.post"
 
 
 class RoomStore(TableStore, Actor[RoomStoreRequest]):
@@ -369,12 +367,12 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
         if request.key is None:
             await self._write(stored)
             return Said(one.seq)
-        digest = _digest(name, one.author, request.given or one.text, one.reply_to)
-        claim = claim_key(one.author, METHOD, request.key, digest, str(one.seq))
+        digest = said_digest(name, one.author, request.given or one.text, one.reply_to)
+        claim = claim_key(one.author, POSTED, request.key, digest, str(one.seq))
         try:
             await self._write((*claim, *stored))
         except ExpectationFailed:
-            first = await self._first_use(one.author, request.key, digest)
+            first = await self._first_use(name, one.author, request.key, digest)
             if first is None:
                 raise
             return first
@@ -383,17 +381,13 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
     @handles(FindSaid, concurrent=16)
     async def said(self, request: FindSaid) -> Said | None:
         room, reply_to = storable(request.name), request.reply_to
-        digest = _digest(room, request.author, request.text, reply_to)
-        return await self._first_use(request.author, request.key, digest)
+        digest = said_digest(room, request.author, request.text, reply_to)
+        return await self._first_use(room, request.author, request.key, digest)
 
     def _kept(self, name: str, state: RoomState) -> Statement:
         return Statement(KEEP, (storable(name), to_json(state), self._clock()), expect=1)
 
-    async def _first_use(self, user: str, key: str, digest: str) -> Said | None:
-        seq = await first_use(self._readers, user, METHOD, key, digest, of="message")
+    async def _first_use(self, room: str, user: str, key: str, digest: str) -> Said | None:
+        hashes = (digest, said_digest(room, user))  # the second: its text was changed since
+        seq = await first_use(self._readers, user, POSTED, key, *hashes, of="message")
         return None if seq is None else Said(int(seq), duplicate=True)
-
-
-def _digest(room: str, author: str, text: str, reply_to: int) -> str:
-    said = (room, author, text, *([reply_to] if reply_to else ()))
-    return sha256(msgspec.msgpack.encode(said)).hexdigest()

@@ -26,8 +26,9 @@ from motet.protocols.error_rows import PART, SELECT_ERROR, insert_statement, par
 from motet.protocols.errors import ErrorRecord
 from motet.protocols.models import ModelRequest
 from motet.protocols.results import Packed, pack, repacked, unpack
-from motet.protocols.room_changes import ChangedMessages, quoted_by, scrub
+from motet.protocols.room_changes import ChangedMessages, quoted_by, said_digest, scrub
 from motet.protocols.rooms import RoomMessage, RoomPlan
+from motet.protocols.sessions import KeyConflict
 from motet.runtime.spill import SpillFile
 from motet.testing.errors import record
 from tests.actors.rooms.talk import agent, on_disk, until_idle
@@ -388,3 +389,24 @@ async def test_a_notice_that_nobody_has_a_name_goes_with_the_message_that_called
             assert SECRET not in repr(await read(f'SELECT * FROM "{table}"')), table
         ((told,),) = await read("SELECT data FROM events WHERE data LIKE '%called @%'")
         assert "nobody here is called @zed: ann" in str(told)
+
+
+async def test_no_hash_of_a_text_is_left_when_it_was_changed(autojump_clock: MockClock) -> None:
+    """A resend under its key is a duplicate all the same; the key is not free for another room."""
+    async with motet.open_host(agents=[agent("ann", "yes")]) as host:
+        rooms = host.rooms
+        den, hall = [
+            (await rooms.create(name, RoomPlan(("ann",)), principal=ADA)).name
+            for name in ("den", "hall")
+        ]
+        read = host._parts.readers.read  # pyright: ignore[reportPrivateUsage]
+        for key, text in (("one", "pin 4711"), ("two", "pin 4712")):
+            said = await rooms.post(den, text, key=key, principal=ADA)
+            digest = said_digest(den, "ada", text)
+            assert digest in repr(await read("SELECT * FROM idempotency"))
+            await rooms.edit_message(den, said.seq, "pin", principal=ADA)
+            assert digest not in repr(await read("SELECT * FROM idempotency"))
+            again = await rooms.post(den, text, key=key, principal=ADA)
+            assert (again.seq, again.duplicate) == (said.seq, True)
+            with pytest.raises(KeyConflict):
+                await rooms.post(hall, text, key=key, principal=ADA)
