@@ -419,7 +419,11 @@ class Errors(Protocol):
     """
 
     async def store(self, records: Sequence[ErrorRecord]) -> Collection[str]:
-        """Store all or none of them; the ids that other errors have, which are not stored."""
+        """Store all or none of them; the ids that other errors have, which are not stored.
+
+        An error that is stored already comes again where the answer was late. It is no other: an
+        answer with its id would have it stored twice.
+        """
         ...
 
     async def get(self, error_id: str, *, brief: bool = False) -> StoredError | None:

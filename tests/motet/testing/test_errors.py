@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
 from math import inf
 from pathlib import Path
@@ -61,7 +61,7 @@ class DictErrors:
         self.resolved: dict[str, float] = {}
 
     async def store(self, records: Sequence[ErrorRecord]) -> list[str]:
-        taken = [record.id for record in records if record.id in self.records]
+        taken = [one.id for one in records if self.records.get(one.id, one) != one]
         self.records |= {one.id: one for one in records if one.id not in taken}
         return taken
 
@@ -179,6 +179,41 @@ class TestInADict(ErrorsConformance):
     @asynccontextmanager
     async def opened(self) -> AsyncGenerator[Errors]:
         yield DictErrors()
+
+
+class Whole(MemoryErrors):
+    """It ignores the offset of a part."""
+
+    async def read(self, error_id: str, offset: int, limit: int) -> ErrorText | None:
+        found = await super().read(error_id, 0, limit)
+        return found and replace(found, offset=offset)
+
+
+class Forgetting(MemoryErrors):
+    """It does not look whether an error with a known id is the same."""
+
+    async def store(self, records: Sequence[ErrorRecord]) -> set[str]:
+        known = {error.id for error in (await self.page(ListErrors(limit=0), None)).errors}
+        return await super().store(records) | known & {record.id for record in records}
+
+
+@pytest.mark.parametrize(
+    ("store", "test"),
+    [
+        (Whole, ErrorsConformance.test_a_raw_error_is_read_in_parts),
+        (Forgetting, ErrorsConformance.test_an_error_that_comes_again_is_no_other),
+    ],
+)
+async def test_the_suite_finds_and_ends_with_a_store_that_is_wrong(
+    store: type[MemoryErrors], test: Callable[[ErrorsConformance], Awaitable[None]]
+) -> None:
+    class Wrong(ErrorsConformance):
+        @asynccontextmanager
+        async def opened(self) -> AsyncGenerator[Errors]:
+            yield store()
+
+    with pytest.raises(AssertionError):
+        await test(Wrong())
 
 
 def failing() -> motet.Agent[None]:
