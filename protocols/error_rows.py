@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from motet.protocols.error_records import SMALL, readable, stored_error
+from motet.protocols.error_tables import IS_TIME
 from motet.protocols.errors import (
     ErrorGroup,
     ErrorRecord,
@@ -70,8 +71,10 @@ def _selected(*, listed: bool) -> str:
     whole = f"CASE WHEN r.bytes <= {SMALL} THEN a.{{}} END" if listed else "a.{}"
     raw, arguments = whole.format("raw_error"), whole.format("arguments")
     raw = raw if listed else f"coalesce({_PARTS.format('')}, a.raw_error)"
+    # In `error_records`, a time that is none is 0: its row has to say so.
+    time = f"CASE WHEN {IS_TIME.format('a.')} THEN r.timestamp ELSE 'no time' END"
     return (
-        f"r.id, r.timestamp, r.session, r.tool, {raw}, r.summary, r.kind, {arguments}, r.run_id,"
+        f"r.id, {time}, r.session, r.tool, {raw}, r.summary, r.kind, {arguments}, r.run_id,"
         " r.call_id, r.agent, r.user, r.fingerprint, r.resolved, r.bytes"
     )
 
@@ -429,7 +432,8 @@ def next_cursor(rows: Sequence[Row], limit: int, time: int) -> str | None:
     """The cursor after a full page, whose rows have the time in this column and the key last."""
     if not rows or len(rows) != limit:
         return None
-    return cursor_of((float(rows[-1][time] or 0), int(rows[-1][-1] or 0)))
+    at = rows[-1][time]
+    return cursor_of((float(at) if isinstance(at, int | float) else 0.0, int(rows[-1][-1] or 0)))
 
 
 def place_of(cursor: str | None) -> Place | None:

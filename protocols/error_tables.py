@@ -28,10 +28,10 @@ _FACET = """
         WHEN 'timeout' THEN 2 WHEN 'auth' THEN 4 WHEN 'validation' THEN 6
         WHEN 'not_found' THEN 8 WHEN 'rate_limit' THEN 10 ELSE 0 END + ({resolved})) VIRTUAL"""
 
-_TIME = (
-    "CASE WHEN typeof({0}timestamp) IN ('real', 'integer')"
-    " AND {0}timestamp BETWEEN -1e11 AND 1e12 THEN {0}timestamp ELSE 0 END"
+IS_TIME: Final = (
+    "typeof({0}timestamp) IN ('real', 'integer') AND {0}timestamp BETWEEN -1e11 AND 1e12"
 )
+_TIME = f"CASE WHEN {IS_TIME} THEN {{0}}timestamp ELSE 0 END"
 _RECORD = (
     "INSERT INTO error_records (seq, id, timestamp, owner, session, tool, summary, kind, run_id,"
     " call_id, agent, user, fingerprint, bytes)"

@@ -214,6 +214,34 @@ def test_a_raw_error_that_is_no_object_says_so(text: str) -> None:
     assert found.id == record(1).id
 
 
+@pytest.mark.parametrize("time", ["'yesterday'", "9e999", "-1e300", "x'ff'"])
+async def test_a_row_whose_time_is_none_says_so_and_ends_its_page(time: str) -> None:
+    with Location.memory() as location:
+        writer, readers = Writer(location), Readers(location)
+        await writer.open()
+        errors = SqliteErrors(writer.submit, readers)
+        await errors.store([record(1), record(2), record(3)])
+        other = location.connect()
+        other.run(f"UPDATE agent_errors SET timestamp = {time} WHERE seq > 1")
+        other.close()
+        seen, cursor = dict[str, str](), None
+        for _ in range(5):
+            page = await errors.page(ListErrors(limit=1), cursor)
+            seen |= {error.id: error.malformed[:10] for error in page.errors}
+            if (cursor := page.cursor) is None:
+                break
+        assert seen == {
+            record(1).id: "",
+            record(2).id: "timestamp:",
+            record(3).id: "timestamp:",
+        }
+        found = await errors.get(record(2).id)
+        assert found is not None
+        assert (found.timestamp, found.malformed[:10]) == (0, "timestamp:")
+        await readers.aclose()
+        await writer.aclose()
+
+
 @given(st.lists(st.tuples(st.booleans(), COLUMNS, DERIVED, GARBAGE), min_size=1, max_size=4))
 @settings(max_examples=40)
 def test_a_damaged_row_costs_no_other_one(
