@@ -24,6 +24,7 @@ import attrs
 
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import StoredError
+from motet.protocols.room_copies import going_on
 from motet.protocols.tools import unsuccessful
 
 Part: TypeAlias = Literal["head", "tail", "search"]
@@ -36,6 +37,8 @@ MATCHES = 10
 QUERY_CHARS = 200
 MATCH_BYTES = 800
 _BEFORE, _AFTER = 80, 160
+_HEADS = 120
+"""Characters of the heads of messages that go on, on a page or in a match."""
 
 _HEADER = re.compile(r"^(?:Exception Group )?Traceback \(most recent call last\):$")
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+), in (?P<name>.+)$')
@@ -252,19 +255,27 @@ def error_page(data: JsonObject, part: str, query: str = "", offset: int = 0) ->
 
 
 def _from_start(text: str, offset: int) -> JsonObject:
-    shown = _fitting(text[offset : offset + PAGE_CHARS])
+    mark = _mark(text, offset)
+    shown = _fitting(text[offset : offset + PAGE_CHARS], PAGE_BYTES - _size(mark))
     end = offset + len(shown)
     more: JsonObject = {"end": True} if end == len(text) else {"next_offset": end}
-    return {"offset": offset, "text": shown, **more}
+    return {"offset": offset, "text": mark + shown, **more}
+
+
+def _mark(text: str, begin: int) -> str:
+    """Names the message of a room within which a page begins, so that it is corrected with it."""
+    mark = going_on(text, begin, _HEADS)
+    return f"{mark}\n" if mark else ""
 
 
 def _from_end(text: str, offset: int) -> JsonObject:
     end = len(text) - offset
-    shown = _fitting(text[max(end - PAGE_CHARS, 0) : end][::-1])[::-1]
+    limit = PAGE_BYTES - _size("x" * 4 * _HEADS) if "[#" in text else PAGE_BYTES
+    shown = _fitting(text[max(end - PAGE_CHARS, 0) : end][::-1], limit)[::-1]
     more: JsonObject = {"end": True}
     if len(shown) < end:
         more = {"next_offset": offset + len(shown)}
-    return {"offset": offset, "text": shown, **more}
+    return {"offset": offset, "text": _mark(text, end - len(shown)) + shown, **more}
 
 
 def _fitting(text: str, limit: int = PAGE_BYTES) -> str:
@@ -284,7 +295,9 @@ def _found(text: str, query: str, offset: int) -> JsonObject:
         line_end = text.find("\n", found.end())
         at = min(len(text) if line_end < 0 else line_end + 1, found.end() + _AFTER)
         line = text[begin:at].rstrip("\n")
-        matches.append({"offset": begin, "text": _fitting(line, MATCH_BYTES)})
+        mark = _mark(text, begin)
+        shown = mark + _fitting(line, MATCH_BYTES - _size(mark))
+        matches.append({"offset": begin, "text": shown})
     return {"offset": offset, "matches": matches, "end": True}
 
 

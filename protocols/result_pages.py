@@ -14,6 +14,7 @@ import msgspec
 
 from motet.protocols.chat import JsonObject
 from motet.protocols.results import Kind, StoredResult
+from motet.protocols.room_copies import going_on
 from motet.protocols.tools import unsuccessful
 
 INVALID_OFFSET = "INVALID_OFFSET"
@@ -135,7 +136,8 @@ def page_of(stored: StoredResult, offset: int, limit: int | None) -> JsonObject:
         return unsuccessful(NOT_TEXT, f"{about}; it cannot be shown as text")
     try:
         pieces = units(stored.content.decode(), info.kind)
-        found = page(pieces, offset, limit, PAGE_LIMIT - HEADER_ROOM)
+        mark = _mark(pieces, offset, info.kind)
+        found = page(pieces, offset, limit, PAGE_LIMIT - HEADER_ROOM - len(mark.encode()))
     except InvalidOffset as error:
         return unsuccessful(INVALID_OFFSET, str(error))
     except InvalidLimit as error:
@@ -150,7 +152,20 @@ def page_of(stored: StoredResult, offset: int, limit: int | None) -> JsonObject:
         "has_more": found.has_more,
         "text": found.text,
     }
+    if mark:
+        data["goes_on"] = mark
     return {"success": True, "data": data}
+
+
+def _mark(pieces: Sequence[str], offset: int, kind: Kind) -> str:
+    """Names the message of a room within which the page begins, so that it is corrected with it."""
+    if not 0 < offset <= len(pieces):
+        return ""
+    begin = 0
+    if kind == "json":  # a message ends with its item
+        begin = next((at for at in range(offset, 0, -1) if pieces[at - 1].endswith("\n")), 0)
+    text = "".join(pieces[begin : offset + 1])
+    return going_on(text, sum(map(len, pieces[begin:offset])))
 
 
 def page_text(data: JsonObject) -> str:
@@ -159,9 +174,10 @@ def page_text(data: JsonObject) -> str:
     end = offset + count
     where = f"{data['unit']} {offset} to {end - 1}" if count else f"no {data['unit']} from {offset}"
     more = f'; go on with get_tool_result("{data["result_id"]}", offset={end})'
+    mark = f"{data['goes_on']}\n" if "goes_on" in data else ""
     return (
         f"[Result {data['result_id']}: {where} of {data['total_count']}"
-        f"{more if data['has_more'] else ''}]\n{data['text']}"
+        f"{more if data['has_more'] else ''}]\n{mark}{data['text']}"
     )
 
 

@@ -117,10 +117,12 @@ OF_MEMBERS: Final = "(SELECT session FROM sessions WHERE owner = 'room:' || ?1 A
 _RUNS: Final = f"(SELECT run_id FROM runs WHERE session IN {OF_MEMBERS})"
 _TRACED: Final = f"(SELECT run_id FROM traces WHERE session IN {OF_MEMBERS})"
 STREAMS: Final = OF_MEMBERS.replace("SELECT session", "SELECT 'session:' || session")
-_IN_ROOM: Final = (  # a room's stream and those of its threads, whatever signs its name has
+_STREAMS_OF_ROOM: Final = (  # and of its threads, whatever signs its name has
+    "(stream = 'room:' || ?1 OR stream > 'room:' || ?1 || '/' AND stream < 'room:' || ?1 || '0')"
+)
+_IN_ROOM: Final = (
     "event IN ('tool.call', 'tool.result', 'tool.progress', 'activity', 'approval.requested',"
-    " 'child.started') AND (stream = 'room:' || ?1"
-    " OR stream > 'room:' || ?1 || '/' AND stream < 'room:' || ?1 || '0')"
+    f" 'child.started') AND {_STREAMS_OF_ROOM}"
 )
 _OF_MEMBER: Final = (  # by its name, too: a kill may leave the event and not the session
     f"(json_extract(data, '$.session') IN {OF_MEMBERS}"
@@ -263,9 +265,10 @@ def scrub(room: str, message: RoomMessage, before: str) -> Iterator[Statement]:
                 f" WHERE {where.format(run=_RUN)} AND {is_text}",
                 (room, message.seq, before, home),
             )
+    yield from _answers(home, message, before)
     yield Statement(_SHOWN, params)  # the turns of a room below, where they were shown
     yield Statement(_TOLD, (room, message.seq, message.text))
-    yield outdated(room, message.seq)
+    yield from outdated(room, message.seq, message.label)
 
 
 _LISTED: Final = (
@@ -280,6 +283,30 @@ _LISTED: Final = (
     " WHERE session = whose AND start_pos = at AND items <> '[]'"
 )
 """The tasks and names that a summary lists have no head. Those of other messages, too, stay."""
+_NOTES: Final = (
+    f"FROM escalations WHERE session IN {OF_MEMBERS} AND trim(note) <> ''"
+    " AND instr(?2, trim(note)) > 0 AND (resolved_by = ?3 OR ?3 = '(deleted)')"
+)
+_ANSWERED: Final = (
+    "UPDATE events SET data = json_set(data, '$.note', ?4) WHERE event = 'escalation.resolved'"
+    f" AND (stream IN {STREAMS} OR {_STREAMS_OF_ROOM})"
+    f" AND json_extract(data, '$.escalation') IN (SELECT id {_NOTES})",
+    f"UPDATE escalations SET note = ?4 WHERE id IN (SELECT id {_NOTES})",
+)
+
+
+def _answers(home: str, message: RoomMessage, before: str) -> Iterator[Statement]:
+    """Change the note of an escalation, and the events that told it, if a message has answered it.
+
+    Such a message calls the escalated member, and has the note in it.
+    """
+    if message.kind == "person" and before.startswith("@"):
+        note = WITHDRAWN if message.deleted else _CALL.sub("", message.text, 1)
+        for sql in _ANSWERED:
+            yield Statement(sql, (home, before, message.author, note))
+
+
+_CALL: Final = re.compile(r"@\S+\s+")
 ERROR_TEXTS: Final = ("raw_error", "short_summary", "arguments")
 _SHIFT: Final = -(1 << 62)
 _IS_ASIDE: Final = f"seq < {_SHIFT // 2}"

@@ -24,6 +24,9 @@ from motet.protocols.rooms import RoomMessage
 from motet.protocols.sessions import FinishRun, Principal
 from motet.protocols.texts import ELLIPSIS, plain_name
 
+MARK: Final = 512
+"""Characters of the heads that a page names in front, at most."""
+
 
 def corrected(text: str, label: str, line: str) -> str:
     """A text that a member has read, with ``line`` in place of that of the message ``label``.
@@ -55,6 +58,27 @@ def corrected_preview(text: str, label: str, line: str) -> str:
     if after == text and (at := text.find(f"[#{label} ")) >= 0:
         return text[:at] + line
     return after
+
+
+def going_on(text: str, at: int, most: int = MARK) -> str:
+    """The mark of a page that begins within a message: ``(goes on: [#1 person alice])``.
+
+    ``at``: where the page of the text begins. Empty: not within a message. Without the mark, nobody
+    could tell whose words are on the page.
+    """
+    if "[#" not in text or text.startswith("\n[", max(at - 1, 0)) or not at:
+        return ""
+    begin = text.rfind("\n[", 0, at) + 1
+    is_line = HEAD.match(text, begin)
+    heads = list[str]()  # else each of them may go on, as in JSON in one line
+    for found in [is_line] if is_line else QUOTED_HEAD.finditer(text, begin):
+        if found.start() >= at:
+            break
+        head = f"{found[0][: most // 2].rstrip(']')}]"  # a name may be long; the number counts
+        heads = [one for one in heads if one != head] + [head]
+    while sum(map(len, heads)) + len(heads) > most:
+        del heads[0]
+    return f"(goes on: {' '.join(heads)})" if heads else ""
 
 
 def edits_of_copies(messages: Iterable[RoomMessage], message: RoomMessage) -> tuple[Amendment, ...]:
@@ -131,6 +155,17 @@ def fixed_answer(fixes: Iterable[Fix], answer: ModelResponse) -> ModelResponse:
     return answer
 
 
+def fix_of(agent: str, fix: Fix) -> Fix:
+    """The fix for a trace of that agent: what a model has made for the room itself, such as a
+    summary for newcomers, goes with the text of each message.
+    """
+    if not agent.startswith(CHOOSER):
+        return fix
+    return lambda row: replace(row, text="") if isinstance(row, AssistantMessage) else fix(row)
+
+
+CHOOSER: Final = "room.selector"
+"""Agents that choose the speakers of a room, or summarise it for newcomers."""
 GONE: Final = "(deleted)"
 """The name of users who were deleted."""
 

@@ -10,7 +10,7 @@ soon as one of them is another one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -121,6 +121,36 @@ _KEEP_SUMMARY: Final = (
     " ON CONFLICT (room, upto) DO NOTHING"
 )
 _OUTDATED: Final = "DELETE FROM room_summaries WHERE room = ? AND upto >= ?"
+_BEFORE: Final = "[The summary of what was said before]"
+_MESSAGES: Final = "[The messages]"
+_MADE: Final = (
+    "SELECT session FROM sessions WHERE owner = 'room:' || ?1 AND agent GLOB 'room.selector.*'"
+    " AND EXISTS (SELECT 1 FROM messages WHERE messages.session = sessions.session"
+    f" AND instr(body, '{_MESSAGES}') > 0"
+)
+_OF_MESSAGE: Final = f" AND (instr(body, '[#' || ?2 || ' ') > 0 OR instr(body, '{_BEFORE}') > 0)"
+"""A summary that goes on from another one may have the words of that."""
+_LATE: Final = (
+    "EXISTS (SELECT 1 FROM rooms WHERE name = ?2"
+    " AND coalesce(json_extract(state, '$.changes'), 0) <> ?3)"
+)
+
+
+def _forgetting(made: str) -> tuple[str, ...]:
+    """Statements that leave no text in the sessions of summaries; the last one finds them."""
+    streams = made.replace("SELECT session", "SELECT 'session:' || session", 1)
+    return (
+        "UPDATE events SET data = json_set(data, '$.text', '')"
+        f" WHERE event IN ('message', 'input.accepted') AND stream IN ({streams})",
+        f"UPDATE runs SET text = '' WHERE session IN ({made})",
+        "UPDATE spans SET body = json_replace(body, '$.output', '', '$.input', '')"
+        f" WHERE run_id IN (SELECT run_id FROM traces WHERE session IN ({made}))",
+        f"UPDATE messages SET body = json_set(body, '$.text', '') WHERE session IN ({made})",
+    )
+
+
+_FORGET: Final = _forgetting(f"{_MADE}{_OF_MESSAGE})")
+_FORGET_ALL: Final = _forgetting(f"{_MADE})")
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -165,14 +195,22 @@ def summary_of(found: Sequence[Row], people: Iterable[Row]) -> FoundSummary:
 _decode_people: Final = msgspec.json.Decoder(tuple[Principal, ...]).decode
 
 
-def keep_summary(request: KeepSummary, now: float) -> Statement:
-    one = request
-    return Statement(_KEEP_SUMMARY, (one.name, one.upto, one.text, one.changes, now))
+def keep_summary(one: KeepSummary, now: float) -> tuple[Statement, ...]:
+    """Store it, unless a message was changed meanwhile: then what was made is forgotten."""
+    kept = Statement(_KEEP_SUMMARY, (one.name, one.upto, one.text, one.changes, now))
+    home = one.name.partition("/")[0]
+    late = (Statement(f"{sql} AND {_LATE}", (home, one.name, one.changes)) for sql in _FORGET_ALL)
+    return (kept, *late)
 
 
-def outdated(room: str, number: int) -> Statement:
-    """Delete the summaries of a message that is another one now."""
-    return Statement(_OUTDATED, (room, number))
+def outdated(room: str, number: int, label: str) -> Iterator[Statement]:
+    """Delete the summaries of a message that is another one now, also where they were made.
+
+    No model and nobody but an admin, in a trace, reads those sessions.
+    """
+    yield Statement(_OUTDATED, (room, number))
+    for sql in _FORGET:
+        yield Statement(sql, (room.partition("/")[0], label))
 
 
 # The text of a summary
@@ -189,8 +227,8 @@ CHUNK: Final = 24_000
 
 def request_of(before: str, lines: Sequence[str]) -> str:
     """The text to summarise: the summary so far, and the messages behind it."""
-    head = f"[The summary of what was said before]\n{before}\n\n" if before else ""
-    return f"{head}[The messages]\n" + "\n".join(lines)
+    head = f"{_BEFORE}\n{before}\n\n" if before else ""
+    return f"{head}{_MESSAGES}\n" + "\n".join(lines)
 
 
 def chunks(lines: Sequence[str]) -> list[list[str]]:

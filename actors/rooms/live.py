@@ -265,19 +265,21 @@ class LiveRoom:
         """
         async with self._summarising:
             try:
-                changes = self.history.state.changes
-                known, lines = await self._to_summarise(upto)
-                text = known.text
-                for part in chunks(lines):
-                    text = await self.members.summarise(INSTRUCTIONS, request_of(text, part))
-                    if not text:
-                        return FoundSummary()
-                if known.upto < upto:
-                    await self.history.store.ask(KeepSummary(self.name, upto, text, changes))
-                return replace(known, text=text)
+                for _ in range(3):  # again if a message was changed meanwhile
+                    changes = self.history.state.changes
+                    known, lines = await self._to_summarise(upto)
+                    text = known.text
+                    for part in chunks(lines):
+                        text = await self.members.summarise(INSTRUCTIONS, request_of(text, part))
+                        if not text:
+                            return FoundSummary()
+                    if known.upto < upto:
+                        await self.history.store.ask(KeepSummary(self.name, upto, text, changes))
+                    if changes == self.history.state.changes:
+                        return replace(known, text=text)
             except (MotetError, OverBudget) as error:
                 _log.warning("no summary of a room", room=self.name, error=str(error))
-                return FoundSummary()
+            return FoundSummary()
 
     async def _to_summarise(self, upto: int) -> tuple[FoundSummary, list[str]]:
         """The last stored summary, and the lines of messages behind it up to a number."""

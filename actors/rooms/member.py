@@ -34,7 +34,7 @@ from motet.protocols.events import EventRecord, Terminal
 from motet.protocols.limits import MAX_DEPTH, Limits
 from motet.protocols.models import Model, Usage, is_repeatable
 from motet.protocols.policy import Subject
-from motet.protocols.room_copies import Fix, reader_of
+from motet.protocols.room_copies import CHOOSER, Fix, reader_of
 from motet.protocols.room_floor import used_up
 from motet.protocols.room_limits import ROOM, Planned, UnderWay, round_account
 from motet.protocols.room_messages import line_of, newest_in
@@ -149,9 +149,6 @@ class Given:
     before: trio.Event | None
     done: trio.Event = attrs.field(factory=trio.Event)
     failed: list[Exception] = attrs.field(factory=list[Exception])
-
-
-CHOOSER = "room.selector"
 
 
 class MemberRunner:

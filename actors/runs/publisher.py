@@ -13,6 +13,7 @@ from typing import Protocol
 
 from motet.actors.runs.run import Run
 from motet.protocols import events
+from motet.protocols.chat import AssistantMessage
 from motet.protocols.events import AnyEvent
 from motet.protocols.models import Queued, Retrying, Streamed, TextPart, ThinkingPart
 from motet.protocols.sanitize import StreamFilter
@@ -61,6 +62,8 @@ class RunPublisher:
 
     async def say(self, role: events.Role, author: str, text: str) -> None:
         """A whole message."""
+        for fix in self._run.carried.fixes if role == "assistant" else ():
+            text = fix(AssistantMessage(text)).text
         event = events.MessageAdded(role, author, text, self._message)
         if self._late or not self._outlet.put(self._run, event):
             await self.emit(event)

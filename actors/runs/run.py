@@ -26,7 +26,7 @@ from motet.protocols.limits import Limits
 from motet.protocols.models import is_repeatable
 from motet.protocols.policy import Subject
 from motet.protocols.queueing import QueueMode
-from motet.protocols.room_copies import Fix, fixed_text
+from motet.protocols.room_copies import Fix, fix_of, fixed_text
 from motet.protocols.run import Progress, RunResult
 from motet.protocols.run_states import (
     NEVER_STARTS,
@@ -308,7 +308,7 @@ class Run:
         """
         before, text = self.input.text, fixed_text(fix, self.input.text)
         self.input = attrs.evolve(self.input, text=text)
-        self.carried.fixes.append(fix)
+        self.carried.fixes.append(fix_of(self.agent.name, fix))
         may_read = self.reads_anew is None or self.reads_anew(fix)
         for who in people if may_read or text != before else ():
             self.ask_also(who)

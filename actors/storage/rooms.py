@@ -192,7 +192,7 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
 
     @handles(KeepSummary, concurrent=4)
     async def keep_summary(self, request: KeepSummary) -> None:
-        await self._write((keep_summary(request, self._clock()),))
+        await self._write(keep_summary(request, self._clock()))
 
     @handles(CountUnshown, concurrent=16)
     async def unshown(self, request: CountUnshown) -> int:

@@ -28,7 +28,7 @@ from motet.protocols.redaction.redact import (
     redacted_prefix,
     registered_secrets_pattern,
 )
-from motet.protocols.room_copies import Fix, fix_recorded
+from motet.protocols.room_copies import Fix, fix_of, fix_recorded
 from motet.protocols.sessions import RunStatus
 from motet.protocols.texts import well_formed
 from motet.protocols.tools import CallResult
@@ -489,7 +489,7 @@ class Tracer:
     def correct(self, user: str, fix: Fix) -> None:
         """Change texts of a user's runs that are to be stored; see ``room_messages``."""
         for trace in (one for one in (*self.live.values(), *self._changed) if one.user == user):
-            trace.fixes.append(fix)
+            trace.fixes.append(fix_of(trace.agent, fix))
 
     def finished(self, trace: RunTrace, *, queued: bool) -> None:
         """Count a trace that has ended; only :class:`RunTrace` calls it. ``queued``: it waits."""

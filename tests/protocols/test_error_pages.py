@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from motet.protocols.chat import JsonObject
 from motet.protocols.error_pages import MATCHES, PAGE_BYTES, error_page, folded
+from motet.protocols.room_copies import corrected_json
 from motet.runtime.exceptions import serialize_error
 
 texts = st.text(max_size=200) | st.sampled_from(
@@ -220,3 +221,28 @@ def test_folding_never_fails_and_never_makes_longer(message: str, cause: str) ->
 @pytest.mark.parametrize("raw", [{}, {"message": "m", "traceback": 7}, {"traceback": ""}])
 def test_other_errors_stay_as_they_are(raw: JsonObject) -> None:
     assert folded(raw) == {key: value for key, value in raw.items() if value != ""}
+
+
+@given(
+    st.integers(0, 60),
+    st.sampled_from(["cannot read:\n", "", "[#1 person ada] a\nb\n", "x" * 4_000 + "\n"]),
+    st.sampled_from(["eve", "eve " * 200]),
+)
+def test_a_part_that_begins_within_a_message_is_corrected_with_it(
+    lines: int, front: str, name: str
+) -> None:
+    """Law: no part of the error has the words of a message that is withdrawn afterwards."""
+    about = data_of(f"{front}[#2 person {name}] SECRET\n" + "SECRET\n" * lines + "[end]")
+    for part, query, offset in (
+        ("head", "", 0),
+        ("head", "", len(front) + len(name) + 40),
+        ("tail", "", 0),
+        ("tail", "", 20),
+        ("search", "secret", 0),
+        ("search", "secret", len(front) + len(name) + 40),
+    ):
+        answer = error_page(about, part, query, offset)
+        assert len(json.dumps(answer, ensure_ascii=False).encode()) <= 2 * PAGE_BYTES
+        after = corrected_json(json.dumps(answer), "2", "[#2 withdrawn person eve]")
+        assert "SECRET" not in after
+        assert ("[end]" in json.dumps(answer)) == ("[end]" in after)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import cast
 
 from motet.actors.runs.publisher import RunPublisher
@@ -28,7 +29,8 @@ class Bus:
 
 
 def publisher_on(bus: Bus) -> RunPublisher:
-    run = cast(Run, object())  # it is only handed on
+    unchanged = SimpleNamespace(fixes=[])
+    run = cast(Run, SimpleNamespace(carried=unchanged))  # the rest is only handed on
     return RunPublisher(run, bus)
 
 
