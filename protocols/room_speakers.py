@@ -28,7 +28,11 @@ AskModel: TypeAlias = Callable[["str | Model", str, str], Awaitable[str]]
 ATTEMPTS = 2
 
 
-class NoSuchMember(ValueError):
+class NoChoice(ValueError):
+    """A policy cannot tell who speaks next; the people of the room are told why."""
+
+
+class NoSuchMember(NoChoice):
     """A policy has named somebody who is not a member of the room."""
 
 

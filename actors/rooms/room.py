@@ -39,7 +39,7 @@ from motet.protocols.room_messages import (
 )
 from motet.protocols.room_newcomers import summary_line
 from motet.protocols.room_reading import unshown, unshown_lines
-from motet.protocols.room_speakers import NoSuchMember, only_members
+from motet.protocols.room_speakers import NoChoice, only_members
 from motet.protocols.room_turns import (
     TOO_LONG,
     Batch,
@@ -356,7 +356,7 @@ class RoomActor(Actor[RoomMessages]):
         try:
             with foreign_code:
                 return only_members(await self._room.speakers.pick(view, ask), view)
-        except NoSuchMember as error:
+        except NoChoice as error:
             await self._history.warn(str(error))
         except Exception as error:
             _log.error("nobody could be chosen", room=self._room.name, exc_info=error)

@@ -9,7 +9,8 @@ graph with a cycle ends at the limits of its room at the latest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any, Self, TypeAlias
 
 import attrs
@@ -19,7 +20,7 @@ from motet.actors.rooms.definition import Member, Room
 from motet.protocols.errors import ConfigError
 from motet.protocols.limits import Limits
 from motet.protocols.room_conditions import Condition
-from motet.protocols.room_speakers import AskModel, Speakers
+from motet.protocols.room_speakers import AskModel, NoChoice, Speakers
 from motet.protocols.rooms import RoomMode, RoomView
 from motet.teams.member import room_agent
 
@@ -43,6 +44,11 @@ class Edge:
     when: When = None
     otherwise: bool = False
 
+    @property
+    def asks(self) -> bool:
+        """Whether it depends on a text."""
+        return self.otherwise or self.when is not None
+
     def accepts(self, text: str) -> bool:
         if isinstance(self.when, str):
             return self.when in text
@@ -50,21 +56,23 @@ class Edge:
 
 
 def ready_nodes(
-    edges: Sequence[Edge], starts: Sequence[str], said: Iterable[tuple[str, str]]
+    edges: Sequence[Edge], starts: Sequence[str], said: Iterable[tuple[str, str | None]]
 ) -> tuple[str, ...]:
     """The nodes that have to speak now. Pure.
 
-    ``said``: authors and texts of the round, oldest first. Nodes speak in steps: those that are
-    ready speak side by side, and what they say decides the next step. A message of a node that was
-    not to speak moves nothing.
+    ``said``: authors and texts of the round, oldest first; None: it was withdrawn. Nodes speak in
+    steps: those that are ready speak side by side, and what they say decides the next step. A
+    message of a node that was not to speak moves nothing.
     """
     now, later = list(starts), list[str]()
     arrived: dict[int, set[str]] = {}
-    for author, text in said:
+    known = list(said)
+    for at, (author, text) in enumerate(known, 1):
         if author not in now:
             continue
         now.remove(author)
-        for number in _taken(edges, author, text):
+        spoken = _since(known, at) if text is None else ()
+        for number in _taken(edges, author, text, spoken):
             found = arrived.setdefault(number, set())
             found.add(author)
             if found.issuperset(edges[number].sources):
@@ -76,9 +84,22 @@ def ready_nodes(
     return tuple(now)
 
 
-def _taken(edges: Sequence[Edge], author: str, text: str) -> list[int]:
-    """The edges that a message of a node goes along."""
+def _since(said: Sequence[tuple[str, str | None]], at: int) -> set[str]:
+    """The nodes that have spoken behind message ``at``, before its own spoke again."""
+    own, _ = said[at - 1]
+    return {author for author, _ in takewhile(lambda one: one[0] != own, said[at:])}
+
+
+def _taken(
+    edges: Sequence[Edge], author: str, text: str | None, spoken: Collection[str]
+) -> list[int]:
+    """The edges that a message of a node goes along.
+
+    That of a withdrawn one is no more known than by the nodes that have ``spoken`` since.
+    """
     own = [(number, edge) for number, edge in enumerate(edges) if author in edge.sources]
+    if text is None:
+        return [number for number, edge in own if not edge.asks or edge.target in spoken]
     first = [number for number, edge in own if not edge.otherwise and edge.accepts(text)]
     chosen = any(edges[number].when is not None for number in first)
     rest = (number for number, edge in own if edge.otherwise and not chosen)
@@ -93,8 +114,18 @@ class GraphSpeakers(Speakers):
     starts: tuple[str, ...]
 
     async def pick(self, view: RoomView, ask: AskModel) -> Sequence[str]:  # noqa: ARG002
-        said = ((one.author, one.text) for one in view.round if one.kind == "agent")
-        return ready_nodes(self.edges, self.starts, said)
+        own = [one for one in view.round if one.kind == "agent"]
+        said = [(one.author, None if one.deleted else one.text) for one in own]
+        if names := ready_nodes(self.edges, self.starts, said):
+            return names
+        for at, one in enumerate(own, 1):
+            next_ = {edge.target for edge in self.edges if one.author in edge.sources if edge.asks}
+            if one.deleted and next_ and next_.isdisjoint(_since(said, at)):
+                raise NoChoice(
+                    f"the graph has ended: message {one.seq} of {one.author} was withdrawn, and who"
+                    " speaks next depends on its text"
+                )
+        return ()
 
 
 class Graph:

@@ -6,13 +6,16 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from trio.testing import MockClock
 
 import motet
+from motet import testing as mt
 from motet.protocols.errors import ConfigError
 from motet.teams.graph import Edge, ready_nodes
-from tests.actors.rooms.talk import agent, model_of
+from tests.actors.rooms.talk import agent, model_of, until_idle
 
 NAMES = tuple("abcdef")
 
@@ -102,6 +105,40 @@ def test_cycles_end_at_the_limit(most: int, length: int) -> None:
     names = NAMES[:length]
     edges = [Edge((one,), names[(at + 1) % length]) for at, one in enumerate(names)]
     assert len(walk(edges, [names[0]], lambda _: "", most)) == most
+
+
+def test_a_withdrawn_text_has_led_to_those_who_have_spoken_since() -> None:
+    edges = [Edge(("a",), "b", "GO"), Edge(("a",), "d", otherwise=True), Edge(("b",), "c")]
+    assert ready_nodes(edges, ["a"], [("a", None), ("b", "yes")]) == ("c",)
+    assert ready_nodes(edges, ["a"], [("a", None), ("b", None)]) == ("c",)
+    assert ready_nodes(edges, ["a"], [("a", None), ("d", "no")]) == ()
+    assert ready_nodes(edges, ["a"], [("a", None)]) == (), "nobody knows"
+    again = [Edge(("a",), "b"), Edge(("b",), "a", "NO"), Edge(("b",), "c", otherwise=True)]
+    said = [("a", "x"), ("b", None), ("a", "y"), ("b", "YES")]
+    assert ready_nodes(again, ["a"], said) == ("c",)
+    assert ready_nodes(again, ["a"], said[:3]) == ("b",)
+
+
+@pytest.mark.parametrize("when", ["GO", None])
+async def test_a_graph_that_ends_by_a_withdrawal_says_so(
+    when: str | None, autojump_clock: MockClock
+) -> None:
+    """A moderator withdraws the message of ``a`` before the step is over."""
+    slow = motet.Agent("slow", model=mt.ScriptedModel([mt.slow(mt.say("done"), seconds=9)]))
+    a, end = agent("a", "GO on"), agent("end", "the end")
+    flow = motet.Graph("g")
+    flow.edge(a, end, when=when).start(a, slow)
+    async with motet.open_host() as host:
+        room = await host.open_room(flow.room())
+        async with room.subscribe() as events:
+            await room.post("go", user="alice")
+            await trio.sleep(1)
+            await room.delete(2, user="root", role="admin")
+            seen = await until_idle(events)
+    told = [one.message for one in seen if isinstance(one, motet.Warned)]
+    why = "message 2 of a was withdrawn, and who speaks next depends on its text"
+    assert told == ([f"the graph has ended: {why}"] if when else [])
+    assert len(model_of(end).requests) == (0 if when else 1)
 
 
 async def test_a_graph_in_a_room() -> None:
