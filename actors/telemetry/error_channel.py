@@ -6,7 +6,9 @@ store or in the spill file beside it. Source: seed 000, errors specification sec
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 import attrs
 import msgspec
@@ -132,6 +134,8 @@ class ErrorChannel:
 
 INVALID_INPUT = "INVALID_INPUT"
 DATABASE_ERROR = "DATABASE_ERROR"
+_WITHOUT_TIME: Final = re.compile(r"[ \"'`]*err_\d{8}_[0-9a-f]{6}(?![0-9a-z_])")
+"""The short form of an id, which some documents show: no error has it."""
 
 
 async def error_detail(
@@ -154,7 +158,7 @@ async def error_detail(
     if not (shown := shorten(first_line(error_id), 100)):
         return unsuccessful(INVALID_INPUT, "error_id must be a string that is not blank")
     found = find_id(error_id)
-    if found is None and not error_id.lstrip(" \"'`").startswith("err_"):
+    if found is None and not _WITHOUT_TIME.match(error_id):
         return unsuccessful(INVALID_INPUT, f"{shown} is no error id: those are like {EXAMPLE_ID}")
     try:
         stored = await store.ask(GetError(found, session)) if found else None

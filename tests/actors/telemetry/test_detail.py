@@ -62,7 +62,10 @@ async def test_a_blank_id_is_invalid(location: Location, error_id: str) -> None:
         assert error_of(await error_detail(opened.store, "s1", error_id))[0] == "INVALID_INPUT"
 
 
-@pytest.mark.parametrize("error_id", ["the last one", "42", "'; DROP TABLE x; --"])
+@pytest.mark.parametrize(
+    "error_id",
+    ["the last one", "42", "'; DROP TABLE x; --", "err_", "err_20260101_000000_zzzzzz"],
+)
 async def test_a_text_without_an_id_is_invalid(location: Location, error_id: str) -> None:
     async with open_store(location) as opened:
         code, message = error_of(await error_detail(opened.store, "s1", error_id))
