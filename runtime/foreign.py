@@ -11,27 +11,24 @@ from elsewhere (it was kept and raised again, or left a loop in a thread), and n
 of the whole run would take it. And an exception that a signal handler raises, such as the
 ``KeyboardInterrupt`` of Ctrl-C, hits whatever line the program is at: it is the program's.
 
-A nursery of Trio is such an edge, too: it puts the ``repr`` of an error that ends a child, or its
-block, into the reason of the cancellation, and a ``repr`` that raises there ends the whole run of
-Trio. All of that happens within Trio, so :func:`guard_nurseries` compiles two methods of
-``trio.Nursery`` again when this module is imported; for errors that have a ``repr``, nothing
-changes. An error whose ``__traceback__`` or ``with_traceback`` raises still ends the run when a
-child ends with it: Trio calls them in its loop itself.
+A child task of a nursery that a tool opens ends within Trio, outside of every edge: Trio puts the
+``repr`` of its error into the reason of the cancellation. An error whose ``repr`` raises there, or
+whose ``__traceback__`` does, ends the run of Trio, as it ends any program on Trio.
 
-Choices not taken. A list of known classes would miss the next one. Looking at the exception that
+Choices not taken. Methods of ``trio.Nursery`` with a safe ``repr``: every program that imports this
+would get them. A list of known classes would miss the next one. Looking at the exception that
 stands in ``sys.exc_info`` of a scope's own ``__exit__`` would need Trio's private names.
 """
 
 from __future__ import annotations
 
-import inspect
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from types import CodeType
-from typing import Any, Final, TypeGuard, TypeVar, cast
+from typing import Final, TypeGuard, TypeVar, cast
 
 import trio
 
@@ -172,55 +169,3 @@ def _code_of_handlers() -> Iterator[CodeType]:
 def is_a(value: object, kind: type[E]) -> TypeGuard[E]:
     """As ``isinstance``, which asks a value for its ``__class__``: that is code of others."""
     return issubclass(type(value), kind)
-
-
-# ---------------------------------------------------------------------- nurseries of Trio
-
-
-def guard_nurseries() -> bool:
-    """Have no nursery fail at the ``repr`` of an error; False: this Trio is not as it must be.
-
-    The methods are compiled again from their source, but for the one ``repr``: a function around
-    them would cost a call for each task that ends.
-    """
-    trio_run: Any = sys.modules.get(_RUN)
-    made: dict[str, Callable[..., object]] = {}
-    for name, place in _REPRS.items():
-        method = getattr(trio.Nursery, name, None)
-        try:
-            file: Any = inspect.getsourcefile(cast("Any", method))
-            lines, first = inspect.getsourcelines(cast("Any", method))
-        except (OSError, TypeError):
-            return False
-        source = "".join(lines)
-        if trio_run is None or source.count(place) != 1:
-            return False
-        source = source.replace(place, f"{{shown({place[1:-3]})}}")
-        # As the body of a function, so that `shown` is no name of Trio's; in its lines.
-        blank = "\n" * (first - 2)
-        names: dict[str, Callable[..., Any]] = {}
-        whole = compile(f"{blank}def made(shown):\n{source}    return {name}", file, "exec")
-        exec(whole, cast("dict[str, Any]", vars(trio_run)), names)
-        made[name] = names["made"](_named)
-    for name, method in made.items():
-        setattr(trio.Nursery, name, method)
-    return True
-
-
-_RUN = "trio._core._run"
-_REPRS = {
-    "_child_finished": "{outcome.error!r}",
-    "_nested_child_finished": "{nested_child_exc!r}",
-}
-"""The methods of ``trio.Nursery``, and the places in which they show an error; since Trio 0.31."""
-
-
-def _named(error: BaseException) -> str:
-    try:
-        return str.__str__(repr(error))
-    except BaseException:  # whatever it is, Trio would end with it
-        return "without a text"
-
-
-guarded: Final = guard_nurseries()
-"""Whether nurseries are guarded."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
 from functools import partial
 from types import FrameType
 from typing import cast
@@ -27,7 +26,7 @@ from motet.runtime import (
     handles,
     open_system,
 )
-from motet.runtime.foreign import PROGRAM_ENDS, ForeignError, HarnessEnd, divided, guarded, shown
+from motet.runtime.foreign import PROGRAM_ENDS, ForeignError, HarnessEnd, divided, shown
 from motet.runtime.outside import foreign_code
 from tests.stray import ERRORS, MakeError, Panic, Unreadable, stray_cancelled
 
@@ -373,78 +372,6 @@ def test_what_ends_a_test_is_a_failure_where_no_test_runs(monkeypatch: pytest.Mo
             raise end("over")
     with pytest.raises(StopTest), foreign_code:
         raise StopTest(0)
-
-
-class Unfinished(Exception):
-    """With the attribute that its ``repr`` names, it would have one."""
-
-    def __repr__(self) -> str:
-        return f"Unfinished({self.code})"  # type: ignore[attr-defined]  # that is the case
-
-
-class Gone(Exception):
-    def __repr__(self) -> str:
-        raise SystemExit
-
-
-def nested(depth: int = 900) -> Exception:
-    error: Exception = OSError("deep")
-    for _ in range(depth):
-        error = ExceptionGroup[Exception]("group", [error])
-    return error
-
-
-@pytest.mark.parametrize("in_block", [False, True], ids=["child", "block"])
-@pytest.mark.parametrize("make", [Unfinished, Gone, nested])
-async def test_a_nursery_of_a_tool_needs_no_text_of_an_error(
-    make: Callable[[], Exception], in_block: bool
-) -> None:
-    """Trio's own method ends the whole run of Trio here."""
-    error, ended = make(), list[str]()
-
-    async def fail() -> None:
-        raise error
-
-    async def wait() -> None:
-        try:
-            await trio.sleep_forever()
-        finally:
-            ended.append("cancelled")
-
-    caught: list[BaseException] = []
-    try:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(wait)
-            await wait_all_tasks_blocked()
-            if in_block:
-                await fail()
-            nursery.start_soon(fail)
-    except ExceptionGroup as group:
-        caught = [*group.exceptions]
-    assert guarded
-    assert ended == ["cancelled"]
-    assert isinstance(caught[0], type(error))  # groups are split on their way
-
-
-async def test_the_reason_of_a_cancellation_is_as_trio_says_it() -> None:
-    told: list[str] = []
-
-    async def fail() -> None:
-        raise OSError("no route")
-
-    async def wait() -> None:
-        try:
-            await trio.sleep_forever()
-        except trio.Cancelled as error:
-            told.append(str(error))
-            raise
-
-    with suppress(ExceptionGroup):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(wait)
-            await wait_all_tasks_blocked()
-            nursery.start_soon(fail)
-    assert "child task raised exception OSError('no route')" in told[0]
 
 
 def test_an_error_without_a_text_is_shown_by_its_type() -> None:
