@@ -163,6 +163,7 @@ _OWN: Final = (
     ("messages", "body", "run_id = {run}"),
     ("steps", "body", "run_id = {run}"),
     ("events", "data", "stream IN " + STREAMS.replace("?1", "?4") + " AND run_id = {run}"),
+    ("events", "data", _IN_ROOM.replace("?1", "?4") + " AND run_id = {run}"),
     ("spans", "body", "run_id = {run}"),
     ("runs", "detail", "run_id = {run}"),
     ("runs", "ending", "run_id = {run}"),

@@ -93,6 +93,17 @@ def edits_of_copies(messages: Iterable[RoomMessage], message: RoomMessage) -> tu
     return tuple(found)
 
 
+def copy_now(one: RoomMessage, message: RoomMessage) -> RoomMessage:
+    """A message of a room below, which was given one, or whose words came up as an answer that is
+    withdrawn, as it is now.
+    """
+    if one.kind == "agent":
+        return replace(one, text="", deleted=True, edited=message.edited, reactions=())
+    for wish in edits_of_copies((one,), message):
+        one = replace(one, text=wish.text, asked_by=wish.asked_by, edited=message.edited)
+    return one
+
+
 def corrected_json(stored: str, label: str, line: str) -> str:
     """The same for a stored text, or for all texts in JSON, such as the arguments of a call."""
     found = f"[#{label} " in stored
@@ -297,7 +308,7 @@ def without_said(stored: str, said: str) -> str:
         is_cut = len(bare) >= _PREVIEW and said.startswith(bare.rstrip(".…"))
         if is_all or is_cut:
             return WITHDRAWN
-        return text.replace(said, WITHDRAWN) if len(said) >= _TELLING else text
+        return text.replace(said, WITHDRAWN) if len(said) >= TELLING else text
 
     return _each_text(stored, fix)
 
@@ -357,7 +368,7 @@ def without_called(stored: str, before: str, now: str) -> str:
 _CALLED: Final = re.compile(rf"{NOBODY} (@[^:\s]+(?:, @[^:\s]+)*):")
 WITHDRAWN: Final = "[withdrawn]"
 _PREVIEW: Final = 100
-_TELLING: Final = 12
+TELLING: Final = 12
 
 
 def _each_text(stored: str, fix: Callable[[str], str], fields: Collection[str] = ()) -> str:

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from motet.protocols.error_rows import FORGET
+from motet.protocols.room_copies import TELLING
 from motet.protocols.room_people import PeopleChange, RoomPerson, candidates
 from motet.protocols.rooms import RoomMessage
 from motet.protocols.storage import Row, SqlValue, Statement, forget_streams, last_number
@@ -116,10 +117,15 @@ OWN_CHANGED: Final = (  # of the messages that a run of a room's member has said
     " AND (stream = 'room:' || ?1 OR stream > 'room:' || ?1 || '/'"
     " AND stream < 'room:' || ?1 || '0') AND (edited > 0 OR deleted) LIMIT 1"
 )
-COPIED: Final = (  # in which a room below was given the line of a message
-    f"SELECT {_COLUMNS} FROM room_messages WHERE room = ?1 AND kind = 'person'"
-    " AND instr(text, '[#' || ?2 || ' ') > 0"
+COPIED: Final = (  # in which a room below was given the line of a message, or has said it
+    f"SELECT {_COLUMNS} FROM room_messages WHERE room = ?1"
+    " AND (kind = 'person' AND instr(text, '[#' || ?2 || ' ') > 0"
+    " OR ?5 <> '' AND kind = 'agent' AND text <> '' AND instr(?5, text) > 0"
+    f" AND (length(text) >= {TELLING} OR instr(?5, text) = 1) AND EXISTS"
+    " (SELECT 1 FROM rooms JOIN events ON run_id = above WHERE name = ?1"
+    " AND stream = 'room:' || ?3 AND event = 'message' AND json_extract(data, '$.number') = ?4))"
 )
+"""``?5``: the old text of the message, if it is an agent's and withdrawn; else empty."""
 MEMBER_SESSIONS: Final = "SELECT session FROM sessions WHERE owner = ?1 AND listed = 1"
 CREATE: Final = (
     "INSERT INTO rooms (name, owner, state, created, updated, plan, above)"

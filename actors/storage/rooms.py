@@ -28,7 +28,7 @@ from motet.protocols.room_changes import (
     scrub,
     untold,
 )
-from motet.protocols.room_copies import edits_of_copies
+from motet.protocols.room_copies import copy_now
 from motet.protocols.room_costs import FIND as FIND_COSTS
 from motet.protocols.room_costs import FIND_ROUND, costs_of
 from motet.protocols.room_invites import (
@@ -250,12 +250,12 @@ class RoomStore(TableStore, Actor[RoomStoreRequest]):
         for (session,) in await self._readers.read(MEMBER_SESSIONS, (f"{ROOM_CHANNEL}:{home}",)):
             changing.enter_context(self._contexts.correcting(str(session)))
         for below in [str(name) for (name,) in await self._readers.read(ROOMS_BELOW, (home,))]:
-            rows = await self._readers.read(COPIED, (below, message.label))
-            for one in room_messages(rows):
-                copy, was = one, ""
-                for wish in edits_of_copies((one,), message):
-                    about, was = {"text": wish.text, "asked_by": wish.asked_by}, one.text
-                    copy = replace(one, edited=message.edited, **about)
+            said = before if message.kind == "agent" and message.deleted else ""
+            about = (below, message.label, name, message.seq, said)
+            for one in room_messages(await self._readers.read(COPIED, about)):
+                copy, was = copy_now(one, message), ""
+                if copy != one:
+                    was = one.text
                     found += [change(below, copy), untold(below, message)]
                     changed.append(ChangedCopy(below, copy, was))
                 # Also if it was changed before: turns may have quoted it since.

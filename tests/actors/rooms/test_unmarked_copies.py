@@ -6,6 +6,8 @@ In pages of results and errors, answers to escalations, summaries for newcomers,
 from __future__ import annotations
 
 import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import cast
 
@@ -181,3 +183,33 @@ async def test_a_summary_that_is_made_while_a_message_is_withdrawn_is_made_again
     assert got == ["of roses"]
     assert len(model.requests) == 2
     assert SECRET not in on_disk(tmp_path)
+
+
+async def test_a_withdrawn_answer_of_a_room_below_is_left_in_none_of_the_rooms_it_came_from(
+    tmp_path: Path,
+) -> None:
+    """At every depth; the rooms of other calls, and what else was said below, stay."""
+
+    def answers(text: str) -> str:
+        return f"it is {SECRET}" if "first" in text else "it is a quiet garden"
+
+    members = [agent("ann", "roses grow"), agent("ben", answers)]
+    deep = motet.Room("deep", members=members, speakers=motet.round_robin(), max_turns=2)
+    inner = motet.Room("inner", members=[motet.room_agent(deep)], max_turns=1)
+    room = motet.Room("r", members=[motet.room_agent(inner)], speakers=motet.mentions())
+    async with motet.open_host(tmp_path) as host:
+        opened = await host.open_room(room)
+        for text in ("@inner the first?", "@inner another?"):
+            await opened.post(text, user="ada")
+            await opened.wait()
+        first, second = (one for one in await opened.history() if one.kind == "agent")
+        assert SECRET in first.text
+        await host.rooms.delete_message("r", first.seq, principal=motet.Principal("root", "admin"))
+        assert (await opened.history())[-1] == second
+    left = on_disk(tmp_path)
+    assert SECRET not in left
+    assert "roses grow" in left
+    with closing(sqlite3.connect(tmp_path / "motet.db")) as base:
+        said = "SELECT count(*) FROM room_messages WHERE kind = 'agent'"
+        for where, count in (("deleted", 3), ("text LIKE '%garden%'", 3), ("NOT deleted", 5)):
+            assert base.execute(f"{said} AND {where}").fetchone() == (count,), where
