@@ -181,14 +181,23 @@ GONE: Final = "(deleted)"
 """The name of users who were deleted."""
 
 
+_WORDS: Final = (
+    *("event", "type", "role", "kind", "decision", "outcome", "failure", "status", "speak"),
+    *("note", "source"),
+)
+"""The fields of JSON whose values are words of motet's, as a user may be called, too."""
+
+
 @lru_cache(16)
 def _naming(user: str, *, anywhere: bool) -> re.Pattern[str]:
     if anywhere:
         return re.compile(rf"(?<!\w){re.escape(user)}(?!\w)")
     inner = msgspec.json.encode(user).decode()[1:-1]
     head = re.escape(msgspec.json.encode(plain_name(user)).decode()[1:-1])
+    fields = (rf"(?<!\b{field}\":\")(?<!\b{field}\\\":\\\")" for field in _WORDS)
+    of_tool = rf"(?!(?<=\bname\":\"){re.escape(inner)}\",\"(?:arguments|args|text)\":)"
     return re.compile(
-        rf"(?<=\"){re.escape(inner)}(?=\\*\")"
+        rf"(?<=\"){''.join(fields)}{of_tool}{re.escape(inner)}(?=\\*\"(?!:))"
         rf"|(?<=person ){head}(?=\]| reacts to | takes back )"
         rf"|(?<=@){re.escape(inner)}(?![\w-])"
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import trio
+from trio.testing import MockClock
 
 import motet
 from motet import testing as mt
@@ -12,6 +14,7 @@ from motet.actors.host import Host
 from motet.protocols.config import GatewayConfig, HostConfig, TokenConfig
 from motet.protocols.errors import InputValidation, NotFound
 from motet.protocols.events import MessageDeleted
+from motet.protocols.models import ModelRequest
 from motet.protocols.room_copies import GONE
 from motet.protocols.rooms import RoomPlan
 from motet.protocols.sessions import Principal
@@ -93,3 +96,35 @@ async def test_rooms_of_a_program_that_has_not_opened_them_forget_a_user(tmp_pat
             rows = await read(f'SELECT * FROM "{table}"')
             assert not [row for row in rows if "oleander" in repr(row) or '"ann"' in repr(row)]
         assert await read("SELECT author FROM room_messages WHERE seq = 1") == ((GONE,),)
+
+
+@pytest.mark.parametrize("user", ["user", "text", "event", "tool", "person", "work"])
+async def test_a_user_may_be_called_as_a_word_of_what_is_stored(
+    user: str, autojump_clock: MockClock
+) -> None:
+    """A room of others goes on after their deletion, with the calls of its agents."""
+    sent: list[str] = []
+
+    def answers(request: ModelRequest) -> mt.Step:
+        sent.append(repr(request.messages))
+        return mt.call("work") if request.messages[-1].text.endswith("go") else mt.say("done")
+
+    ann = motet.Agent("ann", model=mt.FunctionModel(answers, name="ann"))
+
+    @ann.tool
+    async def work() -> str:
+        return "worked"
+
+    bob = motet.Principal("bob")
+    async with motet.open_host(agents=[ann]) as host:
+        plan = RoomPlan(("ann",), activation="mention")
+        room = (await host.rooms.create("den", plan, people=(user,), principal=bob)).name
+        for who in (bob, motet.Principal(user)):
+            await host.rooms.post(room, "@ann go", principal=who)
+            await trio.sleep(1)
+        await host.delete_user(user)
+        await host.rooms.post(room, "@ann go", principal=bob)
+        await trio.sleep(1)
+        assert sent[-1].count("name='work'") == 6, "calls and results of three turns"
+        authors = [one.author for one in await host.rooms.history(room, principal=bob)]
+        assert authors == ["bob", "ann", "(deleted)", "ann", "bob", "ann"]
