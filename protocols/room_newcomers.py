@@ -136,21 +136,24 @@ _LATE: Final = (
 )
 
 
-def _forgetting(made: str) -> tuple[str, ...]:
+_FORGET_INPUT: Final = f"UPDATE runs SET text = '' WHERE session IN ({_MADE}{_OF_MESSAGE}))"
+_FORGET_INPUTS: Final = f"UPDATE runs SET text = '' WHERE session IN ({_MADE})) AND {_LATE}"
+
+
+def _forgetting(made: str, late: str = "") -> tuple[str, ...]:
     """Statements that leave no text in the sessions of summaries; the last one finds them."""
     streams = made.replace("SELECT session", "SELECT 'session:' || session", 1)
     return (
         "UPDATE events SET data = json_set(data, '$.text', '')"
-        f" WHERE event IN ('message', 'input.accepted') AND stream IN ({streams})",
-        f"UPDATE runs SET text = '' WHERE session IN ({made})",
+        f" WHERE event IN ('message', 'input.accepted') AND stream IN ({streams}){late}",
         "UPDATE spans SET body = json_replace(body, '$.output', '', '$.input', '')"
-        f" WHERE run_id IN (SELECT run_id FROM traces WHERE session IN ({made}))",
-        f"UPDATE messages SET body = json_set(body, '$.text', '') WHERE session IN ({made})",
+        f" WHERE run_id IN (SELECT run_id FROM traces WHERE session IN ({made})){late}",
+        f"UPDATE messages SET body = json_set(body, '$.text', '') WHERE session IN ({made}){late}",
     )
 
 
-_FORGET: Final = _forgetting(f"{_MADE}{_OF_MESSAGE})")
-_FORGET_ALL: Final = _forgetting(f"{_MADE})")
+_FORGET: Final = (_FORGET_INPUT, *_forgetting(f"{_MADE}{_OF_MESSAGE})"))
+_FORGET_ALL: Final = (_FORGET_INPUTS, *_forgetting(f"{_MADE})", f" AND {_LATE}"))
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -199,7 +202,7 @@ def keep_summary(one: KeepSummary, now: float) -> tuple[Statement, ...]:
     """Store it, unless a message was changed meanwhile: then what was made is forgotten."""
     kept = Statement(_KEEP_SUMMARY, (one.name, one.upto, one.text, one.changes, now))
     home = one.name.partition("/")[0]
-    late = (Statement(f"{sql} AND {_LATE}", (home, one.name, one.changes)) for sql in _FORGET_ALL)
+    late = (Statement(sql, (home, one.name, one.changes)) for sql in _FORGET_ALL)
     return (kept, *late)
 
 

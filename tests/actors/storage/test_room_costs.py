@@ -34,6 +34,7 @@ from motet.protocols.models import Usage
 from motet.protocols.queueing import JoinInputs
 from motet.protocols.recovery import InputOptions
 from motet.protocols.room_costs import OF_ROOM
+from motet.protocols.room_newcomers import KeepSummary, keep_summary, outdated
 from motet.protocols.sessions import (
     AcceptInput,
     EnterRun,
@@ -184,6 +185,11 @@ class World:
     async def do_end(self, run: str, _: str, others: tuple[str, ...]) -> None:
         status = self.random.choice(ENDS)
         await self.runs.finish(FinishRun(run, status, SAID, self.usage(), inputs=others))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+    async def do_summary(self, _: str, __: str, ___: tuple[str, ...]) -> None:
+        """A message of a room is changed while a summary for newcomers is made."""
+        kept = keep_summary(KeepSummary("dev", 1, "so far", 0), self.now)
+        await self.commit((*kept, *outdated("dev", 1, "1")))
 
     async def do_kill(self, _: str, __: str, ___: tuple[str, ...]) -> None:
         """The host dies, and the next one takes up some runs and closes the others."""
