@@ -8,6 +8,7 @@ most, and is emptied block by block while its record is made. What is made of it
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple, TypeAlias, cast
 
 import attrs
@@ -31,15 +32,15 @@ from motet.runtime.describe import SUMMARY_LIMIT, Known, error_code, error_text,
 from motet.runtime.exceptions import (
     Trace,
     exception_object,
+    safe_text,
     sole,
     text_object,
     to_json_types,
     trace_of,
-    type_name,
     with_code,
     with_detail,
 )
-from motet.runtime.outside import foreign_code
+from motet.runtime.outside import foreign_code, foreign_text
 
 NODES = 20_000
 """Values of one error, beyond which the rest is cut: their conversion takes 20 ms."""
@@ -73,7 +74,16 @@ def capture(
                 return Captured(code, value, given, (), texts.size, texts.long)
             return _captured(error, code, detail, texts)
     except Exception:  # an error object may be unreadable on purpose
-        return Captured("", {"message": type_name(error)}, type_name(error), (), BASE_SIZE)
+        said = _plainly(error)
+        return Captured("", {"message": said}, said, (), BASE_SIZE)
+
+
+def _plainly(error: object) -> str:
+    """The name of its class, as Python has it and not as the class says, with its text if any."""
+    name = str(vars(type)["__qualname__"].__get__(type(error)))
+    with suppress(Exception), foreign_text:
+        return f"{name}: {safe_text(error)[:SUMMARY_LIMIT]}"
+    return name
 
 
 def _captured(error: object, code: str, detail: JsonObject | None, texts: Texts) -> Captured:

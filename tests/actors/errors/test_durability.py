@@ -144,6 +144,18 @@ def of_syntax() -> BaseException:
     return error
 
 
+class Hidden(type):
+    """A class that does not say where it is from."""
+
+    @property
+    def __module__(cls) -> str:  # type: ignore[override]
+        raise Nothing
+
+
+class Placeless(Exception, metaclass=Hidden):
+    pass
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -151,8 +163,9 @@ def of_syntax() -> BaseException:
         lambda: of_a_loader(SystemExit),
         lambda: of_a_loader(GeneratorExit),
         of_syntax,
+        lambda: Placeless("boom"),
     ],
-    ids=["loader", "loader: SystemExit", "loader: GeneratorExit", "numbers"],
+    ids=["loader", "loader: SystemExit", "loader: GeneratorExit", "numbers", "class"],
 )
 async def test_an_error_whose_parts_raise_while_it_is_described_is_stored(
     tmp_path: Path, make: Callable[[], BaseException]
@@ -161,4 +174,4 @@ async def test_an_error_whose_parts_raise_while_it_is_described_is_stored(
         told = await host._parts.services.errors.report(Origin("s", "t"), make())  # pyright: ignore[reportPrivateUsage]
         assert told.error_id is not None
         found = await host.error(told.error_id)
-        assert found.raw_error["message"] in {"boom", "bad (f.py, line 1)"}
+        assert found.raw_error["message"] in {"boom", "bad (f.py, line 1)", "Placeless: boom"}
