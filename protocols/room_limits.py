@@ -229,6 +229,8 @@ def plan(
     whose limits fall to their new shares, so that they exceed no budget together; a request that
     is under way may, by what it costs beyond what was expected of it.
     """
+    if not (over or budgets.are_set):
+        return {name: Planned(tuple(dict.fromkeys(who))) for name, who in turns.items()}, {}
     taken: dict[str, int] = {}
     uncounted = Counter(
         who for one in beside if not one.is_counted for who in (ROOM, *one.planned.payers)

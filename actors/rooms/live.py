@@ -147,8 +147,9 @@ class LiveRoom:
         """
         budgets, now = self.settings.room.budgets, wall_time()
         find = FindCosts(self.name, now, self.members.account)
-        costs, seen, beside = Costs(), None, self._beside()
-        while budgets.are_set and seen != beside:  # a turn has begun: do the costs count it?
+        bounded = budgets.are_set
+        costs, seen, beside = Costs(), None, self._beside() if bounded else []
+        while bounded and seen != beside:  # a turn has begun: do the costs count it?
             seen, costs = beside, await self.history.store.ask(find)
             beside = self._beside()
         if not speakers:

@@ -111,7 +111,7 @@ def test_a_turn_of_a_room_makes_no_more_calls_than_it_did() -> None:
                 gc.enable()
         return calls / rounds / turns
 
-    assert trio.run(story, clock=MockClock()) <= 2_590
+    assert trio.run(story, clock=MockClock()) <= 2_565
 
 
 class Steps(trio.abc.Instrument):
