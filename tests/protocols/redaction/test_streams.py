@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from motet.protocols.redaction import (
@@ -103,6 +103,7 @@ def test_pieces_of_one_character_give_the_redacted_whole(first: int) -> None:
 
 
 @given(documents)
+@example("password = '''\n    WmUiH1*x7\n'''\n")
 def test_the_end_of_a_line_that_is_not_open_parts_a_text(text: str) -> None:
     """Law: line by line gives the redacted whole, so that a line need not wait for the next."""
     redactor = Redactor()
