@@ -78,7 +78,8 @@ def _places(place: str, module: str, value: object) -> Iterator[tuple[str, str]]
         case ModuleType():
             return
         case type():
-            if value.__module__ == module:
+            # Not its attribute, which a metaclass may compute.
+            if vars(value).get("__module__") == module:
                 for name, one in tuple(vars(value).items()):
                     if not name.startswith("__") and not callable(one):
                         yield from _places(f"{place}.{name}", module, one)

@@ -26,7 +26,7 @@ from motet.actors.gateway.auth import StaticTokens, token_entry
 from motet.actors.gateway.context import Context, Settings
 from motet.actors.gateway.server import serve_stream
 from motet.actors.storage.tokens import new_token
-from motet.client import Client, connect
+from motet.client import Client, RequestFailed, connect
 from motet.protocols.events import InputDropped, Terminal
 from motet.protocols.gateway import Limits, Sent
 from motet.protocols.models import Finished, ModelEvent, ModelRequest, TextPart
@@ -36,6 +36,7 @@ from tests.fuzz.cases import Case, case_of
 WORKERS: Final = 8
 ENDS: Final = Terminal | InputDropped
 ANSWER_SECONDS: Final = 30.0
+DELETED: Final = "was deleted"
 _STEP_SECONDS: Final = 0.1
 _INTERNAL: Final = b'"code":"internal"'
 
@@ -267,7 +268,18 @@ async def _beat(context: Context) -> None:
 
 
 async def _be_good(client: Client) -> None:
-    """Raises when it is not answered; an admin among the others may end its run."""
+    """Raises when it is not answered; an admin among the others may end its run, and delete its
+    session, which begins anew then.
+    """
+    while True:
+        try:
+            await _be_answered(client)
+        except RequestFailed as failed:
+            if DELETED not in str(failed):
+                raise
+
+
+async def _be_answered(client: Client) -> None:
     async with client.stream("session:good") as events:
         for number in count():
             with trio.fail_after(ANSWER_SECONDS):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import msgspec
 import pytest
@@ -32,6 +33,22 @@ def test_each_place_outside_of_the_simulation_has_a_digest_of_its_content() -> N
         for place in ("CACHE", "Counter.made", "book", "cached", "closed.count", "default(default)")
     ]
     assert changes(before, fingerprints([notebook])) == []
+
+
+def test_a_class_that_does_not_say_where_it_is_from_has_no_places() -> None:
+    """Its metaclass computes that, and may raise."""
+
+    class Hidden(type):
+        @property
+        def __module__(cls) -> str:  # type: ignore[override]
+            raise KeyboardInterrupt
+
+    class Placeless(metaclass=Hidden):
+        made = 1
+
+    module = ModuleType("placeless")
+    vars(module)["Placeless"] = Placeless
+    assert fingerprints([module]) == {}
 
 
 def test_a_digest_knows_no_addresses_and_no_workspace() -> None:

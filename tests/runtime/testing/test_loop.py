@@ -230,8 +230,9 @@ def test_a_block_inside_of_the_world_is_one_visit() -> None:
 
 
 @pytest.fixture
-def unfrozen() -> Iterator[None]:
+def unfrozen(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing is hidden from the garbage collector, as it is in the processes of the tests."""
+    monkeypatch.setattr("motet.runtime.testing.loop._hidden_elsewhere", False)
     hidden = gc.get_freeze_count()
     gc.unfreeze()
     yield
