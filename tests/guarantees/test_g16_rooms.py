@@ -312,7 +312,7 @@ DEFECTS: list[tuple[object, str, object]] = [
 ]
 
 
-@pytest.mark.extended
+@pytest.mark.slow
 @pytest.mark.parametrize(("owner", "name", "defect"), DEFECTS, ids=[name for _, name, _ in DEFECTS])
 async def test_the_law_finds_a_defect_of(
     owner: object, name: str, defect: object, monkeypatch: pytest.MonkeyPatch

@@ -61,7 +61,7 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object
     return ended.value.code, streams.out, streams.err
 
 
-@pytest.mark.extended
+@pytest.mark.slow
 def test_a_finding_is_printed_as_a_failing_test(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

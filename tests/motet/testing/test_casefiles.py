@@ -91,7 +91,7 @@ def collected(result: pytest.RunResult) -> list[str]:
     return [line for line in result.outlines if "::" in line]
 
 
-@pytest.mark.extended
+@pytest.mark.slow
 def test_a_corpus_is_replayed_before_the_tests_and_tells_what_is_gone(
     pytester: pytest.Pytester, kept: Callable[..., Path]
 ) -> None:

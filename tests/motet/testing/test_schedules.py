@@ -187,7 +187,7 @@ def test_a_schedule_is_printed_as_python_and_in_words() -> None:
     assert eval(repr(schedule), {"mt": mt}) == schedule
 
 
-@pytest.mark.extended
+@pytest.mark.slow
 def test_a_dense_schedule_becomes_the_few_tasks_that_must_wait() -> None:
     def fails(schedule: mt.Schedule) -> bool:
         return surprised(story(schedule))
