@@ -124,7 +124,7 @@ def errors(state: Path, *words: str) -> Done:
     return command("errors", *words, "--json", "--state", str(state), cwd=state)
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("seed", "lives"), [(1, 3), *(pytest.param(n, 25, marks=pytest.mark.sweep) for n in (2, 3, 4))]
 )
