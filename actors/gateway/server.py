@@ -246,8 +246,11 @@ async def open_listeners(
     """Listen on an address, in brackets or not, or on sockets. Raises :class:`ConfigError`."""
     if sockets:
         # Copies: the sockets stay open between two lives of the gateway, and their clients wait.
-        copies = [socket.socket(fileno=os.dup(one)) for one in sockets]
-        return [trio.SocketListener(trio.socket.from_stdlib_socket(one)) for one in copies]
+        try:
+            copies = [socket.socket(fileno=os.dup(one)) for one in sockets]
+            return [trio.SocketListener(trio.socket.from_stdlib_socket(one)) for one in copies]
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"gateway.sockets {list(sockets)}: {error}") from error
     name = host.removeprefix("[").removesuffix("]")
     try:
         return await trio.open_tcp_listeners(port, host=name)

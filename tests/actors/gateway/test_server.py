@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import pytest
 import trio
@@ -110,3 +111,11 @@ async def test_a_socket_that_listens_already_is_served_and_stays_open() -> None:
                 assert b"200 OK" in await fetch(address, port)
             waits = await trio.open_tcp_stream(address, port)
             await waits.aclose()
+
+
+async def test_a_descriptor_that_is_no_socket_is_named_in_the_error() -> None:
+    with Path("/dev/null").open() as file:
+        config = GatewayConfig(sockets=(file.fileno(),))
+        async with open_system() as system:
+            with pytest.raises(ConfigError, match=rf"gateway.sockets \[{file.fileno()}\]"):
+                await open_gateway(system, FakeHost().api, config)
